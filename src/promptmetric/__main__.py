@@ -1,0 +1,5 @@
+"""`python -m promptmetric`."""
+
+from promptmetric.cli import main
+
+main()

@@ -1,0 +1,87 @@
+"""Who answers: engines behind one protocol, each imported when it is first used."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any, Literal
+
+from promptmetric.backends.base import Backend, Fingerprint
+from promptmetric.errors import BackendError, InputError
+from promptmetric.types import EMBEDDED_MODEL
+
+__all__ = ["Backend", "BackendName", "Fingerprint", "open_backend"]
+
+logger = logging.getLogger("promptmetric")
+
+BackendName = Literal["auto", "transformers", "replay"]
+
+
+def open_backend(
+    model: str,
+    backend: BackendName = "auto",
+    *,
+    gpus: int = 1,
+    revision: str | None = None,
+    offline: bool = False,
+    record: str | Path | None = None,
+    **engine: Any,
+) -> Backend:
+    """Load a model in an engine.
+
+    Args:
+        model: `auto` (the embedded model), hub id, model folder, GGUF file, or a file of recorded answers.
+        backend: the engine; `auto` takes the one that fits the model and says which.
+        gpus: 0 for the CPU.
+        revision: of the model on the hub.
+        offline: fetch nothing.
+        record: a file to which every answer is appended as it comes, and from which answers are reused.
+        engine: further arguments of the engine.
+
+    Raises:
+        BackendError: it cannot be loaded.
+        InputError: model and backend do not fit.
+    """
+    if model.startswith(("http://", "https://")):
+        raise BackendError(
+            "servers are not supported in this version.", hint="Name a hub id, a model folder or a .gguf file."
+        )
+    is_recording = model.endswith((".jsonl", ".jsonl.gz"))
+    if backend == "replay" or (backend == "auto" and is_recording):
+        if not Path(model).is_file():
+            raise InputError(f"{model}: no such file of recorded answers.")
+        if record is not None:
+            raise InputError("answers that are replayed cannot be recorded again.", hint="Drop --record.")
+        from promptmetric.backends.replay import ReplayBackend
+
+        logger.info("backend replay: recorded answers of %s", model)
+        return ReplayBackend(model)
+    opened = _open_transformers(model, gpus=gpus, revision=revision, offline=offline, **engine)
+    logger.info("backend transformers: %s", opened.fingerprint().engine)
+    if record is None:
+        return opened
+    from promptmetric.backends.replay import RecordingBackend
+
+    return RecordingBackend(opened, record)
+
+
+def _open_transformers(model: str, *, gpus: int, revision: str | None, offline: bool, **engine: Any) -> Backend:
+    if gpus > 1:
+        logger.warning("%d GPUs were asked for: this version uses one (device_map='auto' splits a model)", gpus)
+    if model in ("auto", EMBEDDED_MODEL):
+        from promptmetric.backends import embedded
+
+        logger.warning(
+            "%s is a demonstration: it runs anywhere, but is far too small to judge quality; "
+            "name a real model with -m (see `promptmetric models list`)",
+            EMBEDDED_MODEL,
+        )
+        folder = embedded.model_folder(offline=offline)
+        from promptmetric.backends.transformers import TransformersBackend
+
+        return TransformersBackend(
+            folder, name=EMBEDDED_MODEL, revision=f"sha256:{embedded.SHA256[:16]}", gpus=gpus, offline=True, **engine
+        )
+    from promptmetric.backends.transformers import TransformersBackend
+
+    return TransformersBackend(model, revision=revision, gpus=gpus, offline=offline, **engine)

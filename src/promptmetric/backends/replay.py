@@ -1,0 +1,183 @@
+"""Recorded answers as a backend, and the recorder that writes them: one JSON object a line.
+
+    {"prompt": "…" or [{"role": "user", "content": "…"}], "text": "the answer", …}
+
+A line with `max_tokens`, `temperature` and `seed` answers requests decoded that way; one without the three answers every
+request with that prompt. `model`, `revision` and `engine` say whose answer it is.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TextIO
+
+from promptmetric.backends.base import Backend, Fingerprint
+from promptmetric.errors import BackendError, InputError
+from promptmetric.types import Completion, Message, Request
+
+_DECODING = ("max_tokens", "temperature", "seed")
+
+
+class ReplayBackend:
+    """Answers from a file of recorded answers; refuses what was not recorded."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        self._answers: dict[Any, Completion] = {}
+        self._whose: set[Fingerprint] = set()
+        for fields in read_records(self._path):
+            self._answers[_key(fields)] = _completion(fields)
+            self._whose.add(_fingerprint(fields))
+        if not self._answers:
+            raise InputError(f"{path}: holds no recorded answers.")
+
+    def generate(self, requests: Sequence[Request], batch_size: int = 16) -> Iterator[tuple[int, Completion]]:  # noqa: ARG002
+        """Look every request up. Raises BackendError for one that was not recorded."""
+        for position, request in enumerate(requests):
+            completion = find_answer(self._answers, request)
+            if completion is None:
+                missing = sum(find_answer(self._answers, other) is None for other in requests)
+                raise BackendError(
+                    f"{self._path}: no recorded answer for {missing} of {len(requests)} questions; "
+                    f"the first is {_shorten(request)!r}.",
+                    hint="Replay with the prompt, task, languages and samples that were recorded.",
+                )
+            yield position, completion
+
+    def fingerprint(self) -> Fingerprint:
+        """The recorded model's, marked as replayed."""
+        if len(self._whose) > 1:
+            return Fingerprint("several", "-", "replay")
+        recorded = next(iter(self._whose))
+        return Fingerprint(recorded.model, recorded.revision, f"replay of {recorded.engine}")
+
+    def close(self) -> None:
+        """Forget the answers."""
+        self._answers.clear()
+
+
+class RecordingBackend:
+    """Passes questions to another backend and appends each answer to a file the moment it comes.
+
+    Answers of the same model that the file holds already are not asked again, so an interrupted run continues.
+    """
+
+    def __init__(self, inner: Backend, path: str | Path) -> None:
+        self._inner = inner
+        self._path = Path(path)
+        mine = inner.fingerprint()
+        self._answers: dict[Any, Completion] = {}
+        if self._path.exists():
+            for fields in read_records(self._path, skip_torn_end=True):
+                if _fingerprint(fields) == mine:
+                    self._answers[_key(fields)] = _completion(fields)
+
+    def generate(self, requests: Sequence[Request], batch_size: int = 16) -> Iterator[tuple[int, Completion]]:
+        """Answer from the file where it knows the answer, else ask and record."""
+        unknown = []
+        for position, request in enumerate(requests):
+            known = find_answer(self._answers, request)
+            if known is None:
+                unknown.append(position)
+            else:
+                yield position, known
+        whose = asdict(self._inner.fingerprint())
+        with _open_to_append(self._path) as file:
+            for number, completion in self._inner.generate([requests[i] for i in unknown], batch_size):
+                record = asdict(requests[unknown[number]]) | asdict(completion) | whose
+                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+                file.flush()
+                yield unknown[number], completion
+
+    def fingerprint(self) -> Fingerprint:
+        """The inner backend's."""
+        return self._inner.fingerprint()
+
+    def close(self) -> None:
+        """Close the inner backend."""
+        self._inner.close()
+
+
+def find_answer(answers: dict[Any, Completion], request: Request) -> Completion | None:
+    """The answer recorded for exactly this request, else one recorded for its prompt without decoding settings."""
+    exact = (request.prompt, *(getattr(request, name) for name in _DECODING))
+    return answers.get(exact) or answers.get((request.prompt, None, None, None))
+
+
+def read_records(path: Path, *, skip_torn_end: bool = False) -> Iterator[dict[str, Any]]:
+    """Read a file of recorded answers line by line.
+
+    Raises:
+        InputError: the file cannot be read, or a line is no recorded answer (with its number).
+    """
+    torn: str | None = None
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                if torn:
+                    raise InputError(torn)
+                if not line.strip():
+                    continue
+                try:
+                    fields = json.loads(line)
+                    if not isinstance(fields["text"], str):
+                        raise TypeError("'text' is not text")
+                    fields["prompt"] = _prompt(fields["prompt"])
+                except (ValueError, KeyError, TypeError) as error:
+                    problem = f"{path}, line {number}: not a recorded answer ({error!r})."
+                    if not skip_torn_end:
+                        raise InputError(problem, hint='Each line needs "prompt" and "text".') from error
+                    torn = problem  # a crash can only tear the last line
+                    continue
+                yield fields
+    except (OSError, UnicodeDecodeError, EOFError) as error:
+        raise InputError(f"{path}: cannot be read: {error}.") from error
+
+
+def _open_to_append(path: Path) -> TextIO:
+    """Open for appending on a fresh line: a crash may have left half a line behind."""
+    try:
+        with path.open("a+b") as file:
+            file.seek(0, 2)
+            if file.tell():
+                file.seek(-1, 2)
+                if file.read(1) != b"\n":
+                    _drop_torn_end(path)
+        return path.open("a", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error}.") from error
+
+
+def _drop_torn_end(path: Path) -> None:
+    content = path.read_bytes()
+    with path.open("r+b") as file:
+        file.truncate(content.rfind(b"\n") + 1)
+
+
+def _prompt(value: Any) -> str | tuple[Message, ...]:
+    if isinstance(value, str):
+        return value
+    return tuple(Message(turn["role"], turn["content"]) for turn in value)
+
+
+def _key(fields: dict[str, Any]) -> Any:
+    return (fields["prompt"], *(fields.get(name) for name in _DECODING))
+
+
+def _completion(fields: dict[str, Any]) -> Completion:
+    return Completion(
+        fields["text"], fields.get("finish", "stop"), fields.get("prompt_tokens"), fields.get("overflow", 0)
+    )
+
+
+def _fingerprint(fields: dict[str, Any]) -> Fingerprint:
+    return Fingerprint(*(str(fields.get(name, "unknown")) for name in ("model", "revision", "engine")))
+
+
+def _shorten(request: Request) -> str:
+    text = request.prompt if isinstance(request.prompt, str) else request.prompt[-1].content
+    return text if len(text) <= 80 else f"{text[:77]}…"

@@ -1,0 +1,61 @@
+"""The command line: parses, calls, prints."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+import click
+
+from promptmetric import __version__
+from promptmetric.cli.models import models
+from promptmetric.cli.prompts import prompts
+from promptmetric.cli.score import score
+from promptmetric.errors import PromptmetricError
+
+INTERRUPTED = 130
+
+
+class _Group(click.Group):
+    """Turns the package's own errors into a message and their exit code; everything else is a bug and may show."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except PromptmetricError as error:
+            click.echo(f"Error: {error}", err=True)
+            ctx.exit(error.exit_code)
+        except KeyboardInterrupt:
+            click.echo("Interrupted. With `--record FILE`, answers are kept and the same command goes on.", err=True)
+            ctx.exit(INTERRUPTED)
+
+
+def _dashes(name: str) -> str:
+    """Accept `--batch_size` for `--batch-size`, as COMET writes it."""
+    return name.replace("_", "-")
+
+
+@click.group(
+    cls=_Group,
+    context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": _dashes, "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="promptmetric")
+def cli() -> None:
+    """Reference-free quality scores for translations and summaries from open language models."""
+    if sys.stderr is not None:
+        logger = logging.getLogger("promptmetric")
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("promptmetric: %(message)s"))
+        logger.handlers = [handler]
+        logger.propagate = False
+        logger.setLevel(logging.INFO)
+
+
+for command in (score, prompts, models):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """Entry point of the `promptmetric` command."""
+    cli()

@@ -1,0 +1,165 @@
+"""`promptmetric prompts list|show|recommend`."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from typing import Any
+
+import click
+
+_FORMAT = click.option(
+    "--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+_TASK = click.option(
+    "--task", type=click.Choice(["translation", "summarization"]), default="translation", show_default=True
+)
+_LANGS = click.option("-l", "--langs", metavar="PAIR", help="Language pair, such as en-de.")
+
+
+@click.group()
+def prompts() -> None:
+    """Prompts: what there is, what a model sees, which to take."""
+
+
+@prompts.command("list")
+@click.argument("pattern", required=False)
+@_FORMAT
+def list_prompts(pattern: str | None, output_format: str) -> None:
+    """Print prompts whose id matches PATTERN, such as 'prexme:zs/*/0..100'.
+
+    Without a pattern: the prompts outside the grid, and the parts of the PrExMe grid.
+    """
+    from promptmetric.prompts import all_prompts, grid
+    from promptmetric.report.tables import table
+
+    named = list(all_prompts())
+    if output_format == "json":
+        chosen = [spec for spec in named if fnmatch.fnmatchcase(spec.id, pattern or "*")]
+        click.echo(json.dumps([_summary(spec) for spec in chosen], ensure_ascii=False, indent=1))
+        return
+    if pattern:
+        for spec in named:
+            if fnmatch.fnmatchcase(spec.id, pattern):
+                click.echo(spec.id)
+        return
+    outside = [spec for spec in named if not spec.id.startswith(grid.PREFIX)]
+    click.echo(table(["id", "scale", "description"], [[s.id, str(s.scale), s.description] for s in outside]))
+    axes = grid.grid()
+    click.echo(
+        f"\n{grid.PREFIX}<base>/<description>/<format>: the grid of {axes.paper}, {len(named) - len(outside)} ids"
+    )
+    for axis, parts in (("base", axes.bases), ("description", axes.descriptions), ("format", axes.formats)):
+        click.echo(f"\n{axis}")
+        click.echo(table(["  id", "as published", "note"], [_part_row(part) for part in parts]))
+
+
+@prompts.command()
+@click.argument("prompt")
+@_TASK
+@_LANGS
+@_FORMAT
+def show(prompt: str, task: Any, langs: str | None, output_format: str) -> None:
+    """Print a prompt (an id or a .toml file) as a model sees it, its scale and where it comes from."""
+    from promptmetric.prompts import LanguagePair, get_prompt
+    from promptmetric.types import Demonstration, Sample
+
+    spec = get_prompt(prompt)
+    pair = LanguagePair.parse(langs) if langs else None
+    example = Sample(
+        "<source>", "<hypothesis>", ref="<reference>", examples=(Demonstration("<source>", "<hypothesis>", "<score>"),)
+    )
+    if pair is None and task == "translation":
+        example = Sample(example.src, example.hyp, example.ref, "en", "de", examples=example.examples)
+    if task not in spec.tasks:
+        task = spec.tasks[0]
+    messages = spec.render(example, task, pair)
+    measured = _measured(spec.id)
+    if output_format == "json":
+        rendered = [{"role": turn.role, "content": turn.content} for turn in messages]
+        shown = {**spec.model_dump(mode="json"), "rendered": rendered, "measured": measured}
+        click.echo(json.dumps(shown, ensure_ascii=False, indent=1))
+        return
+    click.echo(f"prompt      {spec.id}")
+    click.echo(f"scale       {spec.scale}")
+    click.echo(f"max tokens  {spec.max_tokens}")
+    if spec.provenance:
+        source = "; ".join(part for part in (spec.provenance.paper, spec.provenance.table, spec.provenance.row) if part)
+        click.echo(f"source      {source}")
+    if spec.defect:
+        click.echo(f"defect      {spec.defect}")
+    for turn in messages:
+        click.echo(f"\n[{turn.role}]\n{turn.content}")
+    if measured:
+        click.echo("\nmeasured with")
+        click.echo(_correlation_table(measured))
+
+
+@prompts.command()
+@click.option("-m", "--model", required=True, help="Preset, hub id or model folder.")
+@_TASK
+@_LANGS
+@_FORMAT
+def recommend(model: str, task: Any, langs: str | None, output_format: str) -> None:
+    """Print the prompt to take for a model, and the measurements that speak for it."""
+    from promptmetric.prompts import LanguagePair
+    from promptmetric.prompts import recommend as recommended
+    from promptmetric.prompts.presets import evidence
+
+    found = recommended(model, task, LanguagePair.parse(langs) if langs else None)
+    if output_format == "json":
+        click.echo(json.dumps(found.model_dump(mode="json"), ensure_ascii=False, indent=1))
+        return
+    click.echo(found.prompt)
+    click.echo(f"  {found.why}")
+    choice = found.choice
+    if choice is None:
+        return
+    click.echo(
+        f"  pattern {choice.pattern}: median Kendall {choice.pattern_median:.3f}; "
+        f"whole grid: median {choice.grid_median:.3f}, best single prompt {choice.grid_max:.3f}"
+    )
+    if choice.correlations:
+        click.echo("")
+        click.echo(_correlation_table([{"model": choice.model, **c.model_dump()} for c in choice.correlations]))
+    click.echo(f"\nrule: {evidence().rule}\nsource: {evidence().source}")
+
+
+def _summary(spec: Any) -> dict[str, Any]:
+    fields = spec.model_dump(mode="json", include={"id", "description", "tasks", "scale", "max_tokens", "defect"})
+    return {**fields, "content": spec.content_hash}
+
+
+def _part_row(part: Any) -> list[str]:
+    note = f"defect: {part.defect}" if part.defect else f"mends {part.fixes}" if part.fixes else ""
+    return [f"  {part.id}", part.published or "-", note]
+
+
+def _measured(prompt_id: str) -> list[dict[str, Any]]:
+    from promptmetric.prompts.presets import evidence
+
+    return [
+        {"model": choice.model, **correlation.model_dump()}
+        for choice in evidence().choices
+        if choice.prompt == prompt_id
+        for correlation in choice.correlations
+    ]
+
+
+def _correlation_table(rows: list[dict[str, Any]]) -> str:
+    from promptmetric.report.tables import table
+
+    return table(
+        ["model", "data", "task", "langs", "n", "Kendall", "Pearson", "Spearman"],
+        [
+            [
+                row["model"],
+                row["data"],
+                row["task"],
+                row["langs"] or "-",
+                str(row["n"]),
+                *(f"{row[name]:.3f}" for name in ("kendall", "pearson", "spearman")),
+            ]
+            for row in rows
+        ],
+    )

@@ -1,0 +1,148 @@
+"""`promptmetric score`."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from promptmetric.errors import InputError
+
+
+class _SeveralValues(click.Command):
+    """Lets `-t a b c` stand for `-t a -t b -t c`, as COMET users write it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        names = {"-t", "--translations", "--hypotheses"}
+        expanded: list[str] = []
+        inside = False
+        for argument in args:
+            is_value = argument == "-" or not argument.startswith("-")
+            if is_value and inside and expanded[-1] not in names:
+                expanded.append("-t")
+            expanded.append(argument)
+            inside = argument in names or (inside and is_value)
+        return super().parse_args(ctx, expanded)
+
+
+@click.command(cls=_SeveralValues)
+@click.option("-s", "--sources", required=True, metavar="FILE", help="Sources, one a line; or .jsonl with src.")
+@click.option(
+    "-t",
+    "--translations",
+    "--hypotheses",
+    "hypotheses",
+    multiple=True,
+    metavar="FILE...",
+    help="Hypotheses, one a line; several files may follow. Not needed where the source .jsonl holds them.",
+)
+@click.option("-l", "--langs", metavar="PAIR", help="Language pair, such as en-de.")
+@click.option("--task", type=click.Choice(["translation", "summarization"]), default="translation", show_default=True)
+@click.option("-m", "--model", default="auto", show_default=True, help="Preset, hub id, model folder, .gguf file.")
+@click.option("-p", "--prompt", help="Prompt id or .toml file.  [default: the one measured best for the model]")
+@click.option("--backend", type=click.Choice(["auto", "transformers", "replay"]), default="auto", show_default=True)
+@click.option("--decode", type=click.Choice(["auto", "text", "as-published"]), default="auto", show_default=True)
+@click.option(
+    "--fallback",
+    type=click.Choice(["mean", "nan", "error", "retry"]),
+    default="mean",
+    show_default=True,
+    help="What an answer without a score becomes.",
+)
+@click.option("-b", "--batch-size", type=click.IntRange(min=1), default=16, show_default=True)
+@click.option("--gpus", type=click.IntRange(min=0), default=1, show_default=True, help="0 computes on the CPU.")
+@click.option("--revision", help="Commit, branch or tag of the model on the hub.")
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["text", "json", "jsonl", "tsv"]),
+    default="text",
+    show_default=True,
+)
+@click.option("-o", "--output", metavar="FILE", help="Write scores to a file instead of stdout.")
+@click.option("--only-system", is_flag=True, help="Print the system scores alone.")
+@click.option("-q", "--quiet", is_flag=True, help="Only errors on stderr.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Score the first N segments of each file.")
+@click.option("--offline", is_flag=True, help="Fetch nothing.")
+@click.option("--record", metavar="FILE", help="Keep every answer in a .jsonl file, and reuse those it holds.")
+@click.option(
+    "--max-failed",
+    type=click.FloatRange(0, 1),
+    default=0.2,
+    show_default=True,
+    help="Exit with 3 if a larger share of the answers holds no score.",
+)
+@click.pass_context
+def score(
+    ctx: click.Context,
+    /,
+    sources: str,
+    hypotheses: tuple[str, ...],
+    output_format: Any,
+    output: str | None,
+    only_system: bool,
+    quiet: bool,
+    limit: int | None,
+    max_failed: float,
+    batch_size: int,
+    gpus: int,
+    **scorer_options: Any,
+) -> None:
+    """Score translations or summaries: 0 is worst, 1 best.
+
+    Prints COMET's lines: one a segment, then one a file. `-` reads stdin; .gz files are unpacked.
+    """
+    from promptmetric.inputs import read_samples
+    from promptmetric.report.predictions import format_predictions
+    from promptmetric.scorer import Scorer
+    from promptmetric.types import Prediction
+
+    logger = logging.getLogger("promptmetric")
+    if quiet:
+        logger.setLevel(logging.ERROR)
+    systems = read_samples(sources, hypotheses, limit)
+    if output:
+        _check_writable(output)
+    with Scorer(**scorer_options) as scorer:
+        together = [sample for samples in systems.values() for sample in samples]
+        whole = scorer.predict(together, batch_size, gpus, progress_bar=not quiet)
+    predictions = {}
+    start = 0
+    for name, samples in systems.items():
+        segments = whole.segments[start : start + len(samples)]
+        start += len(samples)
+        renumbered = [dataclasses.replace(segment, index=i) for i, segment in enumerate(segments)]
+        predictions[name] = Prediction.from_segments(renumbered, whole.signature)
+    text = format_predictions(predictions, output_format, only_system=only_system)
+    if output:
+        _write(output, text)
+    else:
+        click.echo(text, nl=False)
+    logger.info("signature %s", whole.signature)
+    if whole.failed_share > max_failed:
+        click.echo(
+            f"Error: {whole.failed_share:.1%} of the segments hold no score, more than --max-failed {max_failed:.1%}.",
+            err=True,
+        )
+        ctx.exit(3)
+
+
+def _check_writable(output: str) -> None:
+    folder = Path(output).absolute().parent
+    if Path(output).is_dir() or not os.access(folder, os.W_OK):
+        raise InputError(f"{output}: cannot be written.")
+
+
+def _write(output: str, text: str) -> None:
+    """Write beside the target and move, so that a crash leaves the old file or the new one."""
+    target = Path(output)
+    scratch = target.with_name(f".{target.name}.part")
+    try:
+        scratch.write_text(text, encoding="utf-8")
+        scratch.replace(target)
+    except OSError as error:
+        raise InputError(f"{output}: cannot be written: {error}.") from error

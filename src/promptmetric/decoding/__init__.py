@@ -1,0 +1,45 @@
+"""What an answer means: text to a value on the prompt's scale, with the rule that found it or the reason it did not."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from promptmetric.decoding.as_published import read_as_published
+from promptmetric.decoding.labels import read_label
+from promptmetric.decoding.mqm import read_errors
+from promptmetric.decoding.normalise import normalise
+from promptmetric.decoding.numeric import read_number
+from promptmetric.scale import LabelScale, MqmScale, Scale
+from promptmetric.types import Reading
+
+Decode = Literal["text", "as-published"]
+
+__all__ = ["Decode", "read_answer"]
+
+
+def read_answer(text: str, scale: Scale, decode: Decode = "text", *, complete: bool = True) -> Reading:
+    """Read a model's answer.
+
+    Args:
+        text: the answer.
+        scale: what the prompt asked for.
+        decode: `text` for our parser, `as-published` for the extraction of the PrExMe paper.
+        complete: False where generation stopped at its token limit. Then a value at the very end is not trusted
+            (of "85" only the "8" may be there), nor is a list of errors.
+    """
+    if decode == "as-published":
+        return read_as_published(text, scale)
+    plain = normalise(text)
+    if isinstance(scale, LabelScale):
+        reading = read_label(plain, scale)
+    elif isinstance(scale, MqmScale):
+        reading = read_errors(plain, scale)
+    else:
+        reading = read_number(plain, scale)
+    if complete:
+        return reading
+    if reading.value is None:
+        return Reading(None, reading.rule, reading.span, f"{reading.reason}; the answer was cut at its token limit")
+    if isinstance(scale, MqmScale) or (reading.span and not text[reading.span[1] :].strip()):
+        return Reading(None, reading.rule, reading.span, "the answer was cut at its token limit inside the score")
+    return reading

@@ -1,0 +1,118 @@
+"""Files in, samples out: plain text with a segment a line, or JSON lines; gzipped or not; `-` is stdin."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from promptmetric.errors import InputError
+from promptmetric.types import Sample
+
+STDIN = "-"
+_JSONL = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz")
+
+
+def read_samples(source: str, hypotheses: Sequence[str], limit: int | None = None) -> dict[str, list[Sample]]:
+    """Read and align source and hypothesis files.
+
+    Args:
+        source: a text file with a source a line, or a JSON lines file with `src` (and what else a sample has).
+        hypotheses: one file a system: a hypothesis a line, or JSON lines with `hyp` or `mt`. None are needed where
+            the source file holds the hypotheses as well.
+        limit: keep only the first so many segments of each system.
+
+    Returns:
+        Samples by the name of their hypothesis file.
+
+    Raises:
+        InputError: a file cannot be read, is empty or malformed (with its line), or line counts differ.
+    """
+    names = [source, *hypotheses]
+    if names.count(STDIN) > 1:
+        raise InputError("stdin (-) can be read only once.")
+    twice = {name for name in hypotheses if hypotheses.count(name) > 1}
+    if twice:
+        raise InputError(f"{', '.join(sorted(twice))}: given twice.")
+    rows = _read_rows(source, "src")
+    if not hypotheses:
+        return {source: _samples(rows[:limit], source)}
+    systems = {}
+    for name in hypotheses:
+        theirs = _read_rows(name, "hyp")
+        if len(theirs) != len(rows):
+            raise InputError(
+                f"{_label(source)} has {len(rows)} segments, but {_label(name)} has {len(theirs)}.",
+                hint="Line n of both must belong together; texts with line breaks inside need JSON lines (.jsonl).",
+            )
+        merged = [{**_without_hypothesis(mine), **other} for mine, other in zip(rows, theirs, strict=True)]
+        systems[name] = _samples(merged[:limit], name)
+    return systems
+
+
+def _samples(rows: Sequence[Mapping[str, Any]], name: str) -> list[Sample]:
+    return [Sample.from_dict(row, f"{_label(name)}, line {row['line']}") for row in rows]
+
+
+def _without_hypothesis(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key not in ("hyp", "mt")}
+
+
+def _read_rows(name: str, key: str) -> list[dict[str, Any]]:
+    """A dict a segment, with its line number; a line of plain text is a dict with one `key`."""
+    lines = _read_lines(name)
+    if not lines:
+        raise InputError(f"{_label(name)} is empty.")
+    if name.endswith(_JSONL) or (name == STDIN and _is_json_object(lines[0])):
+        return [
+            {**_json_object(line, f"{_label(name)}, line {number}"), "line": number}
+            for number, line in enumerate(lines, 1)
+            if line.strip()
+        ]
+    return [{key: line, "line": number} for number, line in enumerate(lines, 1)]
+
+
+def _read_lines(name: str) -> list[str]:
+    """Lines as separated by line feeds alone: a segment may hold any other character that Unicode breaks lines at."""
+    try:
+        content = sys.stdin.buffer.read() if name == STDIN else Path(name).read_bytes()
+        if name.endswith(".gz"):
+            content = gzip.decompress(content)
+    except FileNotFoundError as error:
+        raise InputError(f"{name}: no such file.") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{name}: cannot be read: {error}.") from error
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        number = content.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{_label(name)}, line {number}: not UTF-8 ({error.reason}).") from error
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return [line.removesuffix("\r") for line in lines]
+
+
+def _json_object(line: str, where: str) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise InputError(f"{where}: not valid JSON: {error}.") from error
+    if not isinstance(found, dict):
+        raise InputError(f"{where}: not a JSON object.", hint='Write {"src": "…", "hyp": "…"} on each line.')
+    return found
+
+
+def _is_json_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (json.JSONDecodeError, RecursionError):
+        return False
+
+
+def _label(name: str) -> str:
+    return "stdin" if name == STDIN else name

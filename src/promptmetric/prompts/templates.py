@@ -1,0 +1,40 @@
+"""Jinja templates in a sandbox: a prompt may come from anybody, and a segment may contain anything."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from jinja2 import StrictUndefined, Template, TemplateError, meta
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from promptmetric.errors import PromptError
+
+# Autoescaping is for HTML; a prompt must reach the model as written.
+_ENVIRONMENT = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)
+
+
+@lru_cache(maxsize=256)
+def placeholders(text: str) -> frozenset[str]:
+    """Names a template asks for. Raises ValueError (which pydantic reports with its place) on bad syntax."""
+    try:
+        return frozenset(meta.find_undeclared_variables(_ENVIRONMENT.parse(text)))
+    except TemplateError as error:
+        raise ValueError(f"not a valid template: {error}") from error
+
+
+def fill(text: str, values: dict[str, Any]) -> str:
+    """Fill a template. Values are inserted as they are: braces in them mean nothing.
+
+    Raises:
+        PromptError: a value is missing, or the template does what the sandbox forbids.
+    """
+    try:
+        return _compiled(text).render(values)
+    except (TemplateError, OverflowError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+        raise PromptError(f"the prompt template cannot be filled: {error}.") from error
+
+
+@lru_cache(maxsize=256)
+def _compiled(text: str) -> Template:
+    return _ENVIRONMENT.from_string(text)

@@ -1,0 +1,329 @@
+"""`Scorer`: samples in, `Prediction` out. Joins prompts, execution and decoding, and computes nothing itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, get_args
+
+from promptmetric import __version__
+from promptmetric.backends import Backend, BackendName, open_backend
+from promptmetric.decoding import Decode, read_answer
+from promptmetric.decoding.fallback import RETRY_TEMPERATURES, Fallback, apply_fallback
+from promptmetric.errors import InputError
+from promptmetric.execution import Progress, ask
+from promptmetric.prompts import LanguagePair, PromptSpec, find_model, get_prompt, recommend, wrap
+from promptmetric.signature import Signature
+from promptmetric.types import (
+    EMBEDDED_MODEL,
+    Completion,
+    Message,
+    Prediction,
+    Request,
+    Sample,
+    Segment,
+    Task,
+)
+
+logger = logging.getLogger("promptmetric")
+
+MOST_CUTS = 4
+"""How often the source of an over-long prompt is shortened before the segment is given up."""
+
+
+class Scorer:
+    """A reference-free metric: a model, a prompt, and a way to read the answers.
+
+    Args:
+        model: `auto` (the embedded demonstration model), a preset's name, a hub id, a model folder, a GGUF file, or
+            a `.jsonl` file of recorded answers.
+        prompt: a prompt's id, a path to a TOML file, or a `PromptSpec`. None takes the prompt that measured best
+            for the model, and warns where nothing was measured.
+        task: `translation` or `summarization`.
+        langs: the language pair, such as `en-de`; a sample's own `src_lang` and `tgt_lang` go before it.
+        backend: `auto`, `transformers` or `replay`.
+        decode: `text` reads answers with our parser (`auto` means this), `as-published` as the PrExMe paper did.
+        fallback: what to do with answers that hold no score: `mean`, `nan`, `error` or `retry`.
+        revision: commit, branch or tag of the model on the hub.
+        offline: fetch nothing.
+        record: a file to which every answer is appended as it comes, and from which answers are reused.
+        engine: further arguments of the engine, such as `dtype` or `device_map` for transformers.
+
+    Raises:
+        InputError: an argument is not usable. Nothing is loaded before the first `predict` or `stream`.
+    """
+
+    def __init__(
+        self,
+        model: str | Path = "auto",
+        *,
+        prompt: str | Path | PromptSpec | None = None,
+        task: Task = "translation",
+        langs: str | None = None,
+        backend: BackendName = "auto",
+        decode: Decode | str = "auto",
+        fallback: Fallback = "mean",
+        revision: str | None = None,
+        offline: bool = False,
+        record: str | Path | None = None,
+        **engine: Any,
+    ) -> None:
+        _check("task", task, get_args(Task))
+        _check("backend", backend, get_args(BackendName))
+        _check("decode", decode, ("auto", *get_args(Decode)))
+        _check("fallback", fallback, get_args(Fallback))
+        name = str(model)
+        preset = find_model(name)
+        is_preset_name = preset is not None and name == preset.name and name != EMBEDDED_MODEL
+        self.model = preset.hub_id if preset is not None and is_preset_name else name
+        self.task: Task = task
+        self.langs = LanguagePair.parse(langs) if langs else None
+        self.decode: Decode = "as-published" if decode == "as-published" else "text"
+        self.fallback: Fallback = fallback
+        self.prompt = self._choose_prompt(prompt)
+        self._backend_name: BackendName = backend
+        self._loading: dict[str, Any] = {"revision": revision, "offline": offline, "record": record, **engine}
+        self._backend: Backend | None = None
+        self._gpus: int | None = None
+
+    def predict(
+        self,
+        samples: Iterable[Sample | Mapping[str, Any]],
+        batch_size: int = 16,
+        gpus: int = 1,
+        *,
+        progress_bar: bool = True,
+    ) -> Prediction:
+        """Score samples. COMET's call: `predict(data, batch_size=8, gpus=1).scores`.
+
+        Args:
+            samples: `Sample`s, or dicts with `src` and `mt` (or `hyp`), and optionally `src_lang`, `tgt_lang`, `ref`,
+                `examples`.
+            batch_size: how many prompts the engine takes at once.
+            gpus: 0 computes on the CPU.
+            progress_bar: show progress on stderr when it takes longer than two seconds.
+
+        Returns:
+            Scores from 0 (worst) to 1 (best) in the order of the input. With `fallback="mean"`, segments without
+            a readable answer get the mean of the others; they are marked `imputed` and reported on stderr.
+
+        Raises:
+            InputError: a sample is not usable; nothing was loaded or asked.
+            BackendError: the model cannot be loaded or stopped answering.
+            UnreadAnswerError: an answer holds no score and `fallback` is `error`.
+        """
+        checked = self._checked(samples)
+        segments: list[Segment] = []
+        with Progress(len(checked), shown=progress_bar) as progress:
+            for segment in self._stream(checked, batch_size, gpus):
+                segments.append(segment)
+                progress.advance()
+        segments.sort(key=lambda segment: segment.index)
+        prediction = Prediction.from_segments(apply_fallback(segments, self.fallback), str(self.signature(checked)))
+        self._report(prediction)
+        return prediction
+
+    def stream(
+        self, samples: Iterable[Sample | Mapping[str, Any]], batch_size: int = 16, gpus: int = 1
+    ) -> Iterator[Segment]:
+        """Score samples one by one, as they finish (`Segment.index` is the place in the input).
+
+        Answers without a score come as `failed`: the mean is not known before the end. Arguments and errors are
+        those of `predict`.
+        """
+        yield from self._stream(self._checked(samples), batch_size, gpus)
+
+    def signature(self, samples: Iterable[Sample] = ()) -> Signature:
+        """What pins the scores of these samples. Loads the model where it is not loaded yet."""
+        fingerprint = self._open(self._gpus if self._gpus is not None else 1).fingerprint()
+        named = any(sample.src_lang or sample.tgt_lang for sample in samples)
+        return Signature(
+            prompt=self.prompt.id,
+            content=self.prompt.content_hash,
+            task=self.task,
+            langs="mixed" if named else str(self.langs or "none"),
+            model=fingerprint.model,
+            revision=fingerprint.revision,
+            engine=fingerprint.engine,
+            decode=self.decode,
+            fallback=self.fallback,
+            version=__version__,
+        )
+
+    def close(self) -> None:
+        """Free the model. A later `predict` loads it again."""
+        if self._backend is not None:
+            self._backend.close()
+            self._backend = None
+
+    def __enter__(self) -> Scorer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _choose_prompt(self, prompt: str | Path | PromptSpec | None) -> PromptSpec:
+        if prompt is None:
+            recommendation = recommend(EMBEDDED_MODEL if self.model == "auto" else self.model, self.task, self.langs)
+            say = logger.info if recommendation.measured else logger.warning
+            say("prompt %s: %s", recommendation.prompt, recommendation.why)
+            prompt = recommendation.prompt
+        spec = get_prompt(prompt)
+        if self.task not in spec.tasks:
+            raise InputError(
+                f"prompt {spec.id} is for {' and '.join(spec.tasks)}, not for {self.task}.", hint="Set the task."
+            )
+        if spec.defect:
+            logger.warning("prompt %s has a known defect: %s", spec.id, spec.defect)
+        return spec
+
+    def _checked(self, samples: Iterable[Sample | Mapping[str, Any]]) -> list[Sample]:
+        """Turn input into samples."""
+        if isinstance(samples, str | bytes | Mapping):
+            raise InputError("samples must be a list of samples, not a single one.", hint="Write [sample].")
+        checked = []
+        for index, sample in enumerate(samples):
+            if isinstance(sample, Mapping):
+                sample = Sample.from_dict(sample, f"sample {index}")
+            elif not isinstance(sample, Sample):
+                raise InputError(f"sample {index} is a {type(sample).__name__}, neither a dict nor a Sample.")
+            checked.append(sample)
+        return checked
+
+    def _open(self, gpus: int) -> Backend:
+        if self._backend is not None and self._gpus is not None and (self._gpus > 0) != (gpus > 0):
+            self.close()
+        if self._backend is None:
+            self._backend = open_backend(self.model, self._backend_name, gpus=gpus, **self._loading)
+            self._gpus = gpus
+        return self._backend
+
+    def _stream(self, samples: list[Sample], batch_size: int, gpus: int) -> Iterator[Segment]:
+        if batch_size < 1:
+            raise InputError(f"batch_size must be at least 1, not {batch_size}.")
+        questions: dict[int, tuple[Message, ...]] = {}
+        settled: list[Segment] = []
+        for index, sample in enumerate(samples):
+            segment = _without_asking(index, sample, self.prompt)
+            if segment is None:
+                questions[index] = self.prompt.render(sample, self.task, self.langs)
+            else:
+                settled.append(segment)
+        yield from settled
+        if not questions:
+            return
+        backend = self._open(gpus)
+        pending = questions
+        for attempt, temperature in enumerate((0.0, *RETRY_TEMPERATURES), 1):
+            unread: dict[int, tuple[Message, ...]] = {}
+            for segment, question in self._ask(backend, samples, pending, batch_size, temperature, attempt):
+                may_retry = self.fallback == "retry" and attempt <= len(RETRY_TEMPERATURES)
+                if segment.status == "failed" and segment.text is not None and may_retry:
+                    unread[segment.index] = question
+                else:
+                    yield segment
+            if not unread:
+                return
+            pending = unread
+
+    def _ask(
+        self,
+        backend: Backend,
+        samples: list[Sample],
+        questions: dict[int, tuple[Message, ...]],
+        batch_size: int,
+        temperature: float,
+        attempt: int,
+    ) -> Iterator[tuple[Segment, tuple[Message, ...]]]:
+        """Ask questions, over-long ones again with a shortened source; yields each segment with what was asked."""
+        cuts: dict[int, int] = {}
+        for _ in range(MOST_CUTS + 1):
+            requests = {index: self._request(question, temperature, attempt) for index, question in questions.items()}
+            too_long: dict[int, tuple[Message, ...]] = {}
+            for index, completion in ask(backend, requests, batch_size):
+                if completion.finish != "too_long":
+                    yield self._segment(index, completion, samples[index], cuts.get(index), attempt), questions[index]
+                    continue
+                length = _shortened_length(
+                    cuts.get(index, len(samples[index].src)), sum(len(m.content) for m in questions[index]), completion
+                )
+                if length <= 0:
+                    yield _failed(index, "even without its source, the prompt exceeds the model's window"), ()
+                    continue
+                cuts[index] = length
+                shortened = dataclasses.replace(samples[index], src=samples[index].src[:length])
+                too_long[index] = self.prompt.render(shortened, self.task, self.langs)
+            questions = too_long
+            if not questions:
+                return
+        for index in questions:
+            yield _failed(index, "the prompt exceeds the model's window"), ()
+
+    def _request(self, question: tuple[Message, ...], temperature: float, attempt: int) -> Request:
+        seed = attempt if temperature > 0 else 0
+        return Request(wrap(question, self.model), self.prompt.max_tokens, temperature, seed)
+
+    def _segment(self, index: int, completion: Completion, sample: Sample, cut: int | None, attempt: int) -> Segment:
+        reading = read_answer(completion.text, self.prompt.scale, self.decode, complete=completion.finish != "length")
+        reason = reading.reason
+        if cut is not None:
+            shortened = f"source shortened from {len(sample.src)} to {cut} characters to fit the model's window"
+            reason = f"{shortened}; {reason}" if reason else shortened
+        if reading.value is None:
+            return _failed(index, reason or "no score", completion.text, attempt)
+        return Segment(
+            index=index,
+            score=self.prompt.scale.normalise(reading.value),
+            raw=reading.value,
+            status="ok" if cut is None else "truncated",
+            text=completion.text,
+            rule=reading.rule,
+            reason=reason,
+            errors=reading.errors,
+            attempts=attempt,
+        )
+
+    def _report(self, prediction: Prediction) -> None:
+        total = len(prediction.segments)
+        unread = prediction.count("imputed", "failed")
+        if unread:
+            what = f"{unread} of {total} segments ({unread / total:.1%}) hold no score"
+            if prediction.count("imputed"):
+                logger.warning("%s: they got the mean of the others and are marked imputed", what)
+            else:
+                logger.warning("%s: they are NaN and marked failed, and so is the system score", what)
+        if cut := prediction.count("truncated"):
+            logger.warning("%d of %d sources were shortened to fit the model's window (marked truncated)", cut, total)
+        if empty := prediction.count("empty"):
+            logger.warning("%d of %d hypotheses are empty: they got the worst score, 0 (marked empty)", empty, total)
+
+
+def _check(name: str, value: object, known: tuple[Any, ...]) -> None:
+    if value not in known:
+        raise InputError(f"{name}={value!r} is not known.", hint=f"Known: {', '.join(map(str, known))}.")
+
+
+def _without_asking(index: int, sample: Sample, prompt: PromptSpec) -> Segment | None:
+    """The segment of a sample that needs no model: an empty text has nothing to be judged."""
+    if not sample.hyp.strip():
+        worst = prompt.scale.worst
+        return Segment(index, prompt.scale.normalise(worst), worst, "empty", reason="empty hypothesis", attempts=0)
+    if not sample.src.strip():
+        return _failed(index, "empty source", attempts=0)
+    return None
+
+
+def _failed(index: int, reason: str, text: str | None = None, attempts: int = 1) -> Segment:
+    return Segment(index, math.nan, None, "failed", text, reason=reason, attempts=attempts)
+
+
+def _shortened_length(source_length: int, prompt_length: int, completion: Completion) -> int:
+    """How many characters of the source to keep so that the prompt loses its overflow, with a tenth to spare."""
+    characters_per_token = prompt_length / max(1, completion.prompt_tokens or 1)
+    return source_length - math.ceil(1.1 * completion.overflow * characters_per_token) - 1
