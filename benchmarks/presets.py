@@ -196,13 +196,12 @@ def main() -> int:
         choices.append(choice)
     prompt_medians = medians(usable, "prompt")
     general = best(prompt_medians)
+    general_pattern = next(cell.pattern for cell in usable if cell.prompt == general)
     choices.append(
         {
             "model": "any",
-            "pattern": next(cell.pattern for cell in usable if cell.prompt == general),
-            "pattern_median": round(
-                medians(usable, "pattern")[next(c.pattern for c in usable if c.prompt == general)], 4
-            ),
+            "pattern": general_pattern,
+            "pattern_median": round(medians(usable, "pattern")[general_pattern], 4),
             "grid_median": round(statistics.median(cell.kendall for cell in usable), 4),
             "grid_max": round(max(cell.kendall for cell in usable), 4),
             "prompt": general,

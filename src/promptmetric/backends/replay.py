@@ -2,8 +2,8 @@
 
     {"prompt": "…" or [{"role": "user", "content": "…"}], "text": "the answer", …}
 
-A line with `max_tokens`, `temperature` and `seed` answers requests decoded that way; one without the three answers every
-request with that prompt. `model`, `revision` and `engine` say whose answer it is.
+A line with `max_tokens`, `temperature` and `seed` answers requests decoded that way; one without the three answers
+every request with that prompt. `model`, `revision` and `engine` say whose answer it is.
 """
 
 from __future__ import annotations

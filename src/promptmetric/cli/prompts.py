@@ -65,12 +65,9 @@ def show(prompt: str, task: Any, langs: str | None, output_format: str) -> None:
     from promptmetric.types import Demonstration, Sample
 
     spec = get_prompt(prompt)
-    pair = LanguagePair.parse(langs) if langs else None
-    example = Sample(
-        "<source>", "<hypothesis>", ref="<reference>", examples=(Demonstration("<source>", "<hypothesis>", "<score>"),)
-    )
-    if pair is None and task == "translation":
-        example = Sample(example.src, example.hyp, example.ref, "en", "de", examples=example.examples)
+    pair = LanguagePair.parse(langs or "en-de")
+    demonstration = Demonstration("<source>", "<hypothesis>", "<score>")
+    example = Sample("<source>", "<hypothesis>", ref="<reference>", examples=(demonstration,))
     if task not in spec.tasks:
         task = spec.tasks[0]
     messages = spec.render(example, task, pair)

@@ -17,16 +17,9 @@ from promptmetric.decoding.normalise import blank
 from promptmetric.scale import NumericScale
 from promptmetric.types import Reading
 
-_WORDS = {
-    word: value
-    for value, word in enumerate(
-        ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-    )
-}
-_WORDS |= {
-    word: 10 * ten
-    for ten, word in enumerate(["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"], 2)
-}
+_ONES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+_WORDS = dict(zip(_ONES, range(11), strict=True)) | dict(zip(_TENS, range(20, 100, 10), strict=True))
 _RATING_DENOMINATORS = {5.0, 10.0, 20.0, 50.0, 100.0}
 
 _DIGITS = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:[.,]\d+)?|\.\d+)(?:[eE][-+]?\d{1,3})?(?![\w]|[.,]\d)"
@@ -45,6 +38,7 @@ _VERB = (
     r"|award(?:s|ed|ing)?|deserves?|receiv(?:e|es|ed|ing)|earn(?:s|ed|ing)?|judged?)\b"
 )
 _PRAISE = r"(?:(?:perfect|full|solid|strong|high|good|fair|weak|low)\s+)"
+_COUNTED = r"(?:\w+[ \t]+){0,2}(?:errors?|mistakes?|issues?|words?)\b"
 _NOUN = r"(?:(?:\w+\s+){0,2}(?:score|rating|grade|mark)\s+(?:of\s+)?)"
 
 _RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
@@ -61,7 +55,7 @@ _RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "line",
-            rf"(?m)^[ \t]*(?!\w*\s*(?:errors?|mistakes?|issues?|words?)\b)(?:\w+[ \t]+){{0,2}}\w+:[ \t]*{_VALUE}{ENDS}",
+            rf"(?m)^[ \t]*(?!{_COUNTED})(?:\w+[ \t]+){{0,2}}\w+:[ \t]*{_VALUE}{ENDS}",
         ),
         ("stars", rf"{_VALUE}(?:(?<=[★☆])|\s*-?stars?\b)"),
     )
