@@ -78,8 +78,7 @@ class Scorer:
         _check("fallback", fallback, get_args(Fallback))
         name = str(model)
         preset = find_model(name)
-        is_preset_name = preset is not None and name == preset.name and name != EMBEDDED_MODEL
-        self.model = preset.hub_id if preset is not None and is_preset_name else name
+        self.model = preset.hub_id if preset and name == preset.name != EMBEDDED_MODEL else name
         self.task: Task = task
         self.langs = LanguagePair.parse(langs) if langs else None
         self.decode: Decode = "as-published" if decode == "as-published" else "text"
@@ -170,7 +169,7 @@ class Scorer:
 
     def _choose_prompt(self, prompt: str | Path | PromptSpec | None) -> PromptSpec:
         if prompt is None:
-            recommendation = recommend(EMBEDDED_MODEL if self.model == "auto" else self.model, self.task, self.langs)
+            recommendation = recommend(self.model, self.task, self.langs)
             say = logger.info if recommendation.measured else logger.warning
             say("prompt %s: %s", recommendation.prompt, recommendation.why)
             prompt = recommendation.prompt

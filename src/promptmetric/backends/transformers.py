@@ -240,8 +240,8 @@ def _explained(model: str) -> Iterator[None]:
         raise ModelUnavailableError(
             f"{model}: loading it needs another package: {error}", hint="Install what the message names."
         ) from error
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        first_line = str(error).strip().split("\n")[0]
+    except Exception as error:  # the readers of foreign files raise whatever they stumble over
+        first_line = (str(error).strip() or type(error).__name__).split("\n")[0]
         raise ModelUnavailableError(
             f"{model}: cannot be loaded: {first_line}",
             hint="Name a hub id this machine can fetch, a folder with config.json, tokenizer and safetensors files "

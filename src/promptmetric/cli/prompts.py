@@ -30,24 +30,21 @@ def list_prompts(pattern: str | None, output_format: str) -> None:
 
     Without a pattern: the prompts outside the grid, and the parts of the PrExMe grid.
     """
-    from promptmetric.prompts import all_prompts, grid
+    from promptmetric.prompts import get_prompt, grid, prompt_ids
     from promptmetric.report.tables import table
 
-    named = list(all_prompts())
+    chosen = [prompt_id for prompt_id in prompt_ids() if fnmatch.fnmatchcase(prompt_id, pattern or "*")]
     if output_format == "json":
-        chosen = [spec for spec in named if fnmatch.fnmatchcase(spec.id, pattern or "*")]
-        click.echo(json.dumps([_summary(spec) for spec in chosen], ensure_ascii=False, indent=1))
+        click.echo(json.dumps([_summary(get_prompt(prompt_id)) for prompt_id in chosen], ensure_ascii=False, indent=1))
         return
     if pattern:
-        for spec in named:
-            if fnmatch.fnmatchcase(spec.id, pattern):
-                click.echo(spec.id)
+        click.echo("".join(f"{prompt_id}\n" for prompt_id in chosen), nl=False)
         return
-    outside = [spec for spec in named if not spec.id.startswith(grid.PREFIX)]
+    outside = [get_prompt(prompt_id) for prompt_id in chosen if not prompt_id.startswith(grid.PREFIX)]
     click.echo(table(["id", "scale", "description"], [[s.id, str(s.scale), s.description] for s in outside]))
     axes = grid.grid()
     click.echo(
-        f"\n{grid.PREFIX}<base>/<description>/<format>: the grid of {axes.paper}, {len(named) - len(outside)} ids"
+        f"\n{grid.PREFIX}<base>/<description>/<format>: the grid of {axes.paper}, {len(chosen) - len(outside)} ids"
     )
     for axis, parts in (("base", axes.bases), ("description", axes.descriptions), ("format", axes.formats)):
         click.echo(f"\n{axis}")

@@ -65,7 +65,7 @@ def _patterns(
     echo = rf"{options}(?:(?:\s*[,/|]\s*(?:or\s+|and\s+)?|\s+(?:or|and)\s+){options})+"
     rules = (
         ("brackets", rf"\[\[\s*{label}\s*\]\]"),
-        ("announced", rf"{ANNOUNCED}(?:the\s+\w+\s+is\s+)?[\"'(]*{label}"),
+        ("announced", rf"{ANNOUNCED}(?:the\s+\w+\s+is\s+[\"'(]?)?{label}"),
         ("leading", rf"\A[\s\"'(\[]*{label}(?:{ENDS}|(?=\s+(?:translation|summary|quality)\b))"),
         ("quoted", rf"{_CONCLUDES}[^.!?\n]{{0,60}}?[\"'(]{label}[\"')]"),
         ("phrase", rf"{_CONCLUDES}\s+(?:an?\s+|overall\s+|very\s+|rather\s+|simply\s+)*{label}{ENDS}"),

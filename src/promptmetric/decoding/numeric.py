@@ -38,7 +38,7 @@ _VERB = (
     r"|award(?:s|ed|ing)?|deserves?|receiv(?:e|es|ed|ing)|earn(?:s|ed|ing)?|judged?)\b"
 )
 _PRAISE = r"(?:(?:perfect|full|solid|strong|high|good|fair|weak|low)\s+)"
-_COUNTED = r"(?:\w+[ \t]+){0,2}(?:errors?|mistakes?|issues?|words?)\b"
+_COUNTED = r"\b(?:errors?|mistakes?|issues?|words?)\b"
 _NOUN = r"(?:(?:\w+\s+){0,2}(?:score|rating|grade|mark)\s+(?:of\s+)?)"
 
 _RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
@@ -55,7 +55,7 @@ _RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "line",
-            rf"(?m)^[ \t]*(?!{_COUNTED})(?:\w+[ \t]+){{0,2}}\w+:[ \t]*{_VALUE}{ENDS}",
+            rf"(?m)^[ \t]*(?:\w+[ \t]+){{0,2}}\w+:[ \t]*{_VALUE}{ENDS}",
         ),
         ("stars", rf"{_VALUE}(?:(?<=[★☆])|\s*-?stars?\b)"),
     )
@@ -63,9 +63,11 @@ _RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 _FRACTION = re.compile(_VALUE, re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?]\s+(?=\S)|\n+")
 _LIST_ITEM = re.compile(r"(?m)^[ \t]*(\d{1,2})[.)](?=[ \t]+\S)")
-_SCALE_ECHO = re.compile(
+# Numbers that describe the scale or count something.
+_NO_SCORE = re.compile(
     rf"\bscale\b\s*(?:(?:ranging\s+)?(?:of|from|between|is|:)\s*)?[(\[]?{_SIGNED}\s*(?:-|–|to|and|/)\s*{_SIGNED}"
-    rf"|(?<![\w.,\-]){_SIGNED}\s*(?:being|indicat\w+|mean(?:s|ing)|represent\w*|stands\s+for|is\s+assigned)\b",
+    rf"|(?<![\w.,\-]){_SIGNED}\s*(?:being|indicat\w+|mean(?:s|ing)|represent\w*|stands\s+for|is\s+assigned)\b"
+    rf"|{_COUNTED}\s*[:=]\s*{_SIGNED}",
     re.IGNORECASE,
 )
 
@@ -74,7 +76,7 @@ def read_number(text: str, scale: NumericScale) -> Reading:
     """Read a number on `scale` from a normalised answer."""
     if scale.json_field:
         return _read_json(text, scale, scale.json_field)
-    text = _without_list_items(blank(text, _SCALE_ECHO))
+    text = _without_list_items(blank(text, _NO_SCORE))
     for name, pattern in _RULES:
         matches = [match for match in pattern.finditer(text) if not _echoes_range(match, scale)]
         if matches and not (name == "stars" and scale.max > 10):

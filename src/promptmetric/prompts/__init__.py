@@ -2,8 +2,8 @@
 
 from promptmetric.prompts.languages import LanguagePair
 from promptmetric.prompts.presets import find_model, recommend
-from promptmetric.prompts.registry import all_prompts, get_prompt
+from promptmetric.prompts.registry import get_prompt, prompt_ids
 from promptmetric.prompts.spec import PromptSpec
 from promptmetric.prompts.wrappers import wrap
 
-__all__ = ["LanguagePair", "PromptSpec", "all_prompts", "find_model", "get_prompt", "recommend", "wrap"]
+__all__ = ["LanguagePair", "PromptSpec", "find_model", "get_prompt", "prompt_ids", "recommend", "wrap"]

@@ -38,7 +38,7 @@ class LanguagePair(NamedTuple):
 
 @lru_cache
 def language_name(code: str) -> str:
-    """English name of a language code: `de` is German, `zh_TW` Chinese (Taiwan).
+    """English name of a language code: `de` is German, `pt_BR` Portuguese (Brazil).
 
     Raises:
         InputError: the code is unknown.

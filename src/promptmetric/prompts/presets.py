@@ -103,8 +103,8 @@ def evidence() -> Evidence:
 
 
 def find_model(name: str) -> Model | None:
-    """The preset a model name, hub id or local folder stands for, or None."""
-    wanted = name.rstrip("/").lower()
+    """The preset a model name (`auto` is the embedded model), hub id or local folder stands for, or None."""
+    wanted = EMBEDDED_MODEL if name == "auto" else name.rstrip("/").lower()
     last = wanted.rsplit("/", 1)[-1]
     for model in models():
         full = {hub_id.lower() for hub_id in model.hub_ids}

@@ -34,16 +34,16 @@ def get_prompt(name: str | Path | PromptSpec) -> PromptSpec:
     installed = _installed()
     if name in installed:
         return installed[name]
-    near = difflib.get_close_matches(name, [*shipped, *installed, *grid.ids()], n=3)
+    near = difflib.get_close_matches(name, list(prompt_ids()), n=3)
     hint = f"Did you mean {' or '.join(near)}?" if near else "`promptmetric prompts list` prints what there is."
     raise PromptError(f"no prompt is named {name!r}.", hint=f"{hint} A prompt of your own is named by its .toml file.")
 
 
-def all_prompts() -> Iterator[PromptSpec]:
-    """Every named prompt: shipped, installed, then the grid in its published order."""
-    yield from _shipped().values()
-    yield from _installed().values()
-    yield from map(grid.build, grid.ids())
+def prompt_ids() -> Iterator[str]:
+    """Every id: shipped, installed, then the grid in its published order."""
+    yield from _shipped()
+    yield from _installed()
+    yield from grid.ids()
 
 
 @cache

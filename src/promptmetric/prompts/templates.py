@@ -14,7 +14,7 @@ from promptmetric.errors import PromptError
 _ENVIRONMENT = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def placeholders(text: str) -> frozenset[str]:
     """Names a template asks for. Raises ValueError (which pydantic reports with its place) on bad syntax."""
     try:
@@ -35,6 +35,6 @@ def fill(text: str, values: dict[str, Any]) -> str:
         raise PromptError(f"the prompt template cannot be filled: {error}.") from error
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def _compiled(text: str) -> Template:
     return _ENVIRONMENT.from_string(text)

@@ -1,0 +1,143 @@
+"""Recorded answers: replayed, recorded, continued after an interruption; and the choice of a backend."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from promptmetric.backends import Fingerprint, open_backend
+from promptmetric.backends.replay import RecordingBackend, ReplayBackend
+from promptmetric.errors import BackendError, InputError
+from promptmetric.types import Completion, Message, Request
+
+REQUESTS = [Request((Message("user", f"question {n}"),), 10) for n in range(4)]
+
+
+class Echo:
+    """Answers with the question, counts what it is asked, and may fail after a while."""
+
+    def __init__(self, fails_after: int = 99) -> None:
+        self.asked: list[Request] = []
+        self.fails_after = fails_after
+        self.closed = False
+
+    def generate(self, requests: Sequence[Request], batch_size: int = 16) -> Iterator[tuple[int, Completion]]:
+        for position in reversed(range(len(requests))):
+            if len(self.asked) == self.fails_after:
+                raise KeyboardInterrupt
+            self.asked.append(requests[position])
+            prompt = requests[position].prompt
+            text = prompt if isinstance(prompt, str) else prompt[-1].content
+            yield position, Completion(f"answer to {text}", "stop", 3)
+
+    def fingerprint(self) -> Fingerprint:
+        return Fingerprint("echo", "1", "test")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_recorded_answers_replay(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    backend = RecordingBackend(Echo(), path)
+    answers = dict(backend.generate(REQUESTS))
+    assert answers[2].text == "answer to question 2"
+    replay = ReplayBackend(path)
+    assert dict(replay.generate(REQUESTS)) == answers
+    assert replay.fingerprint() == Fingerprint("echo", "1", "replay of test")
+
+
+def test_an_interrupted_recording_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    with pytest.raises(KeyboardInterrupt):
+        list(RecordingBackend(Echo(fails_after=2), path).generate(REQUESTS))
+    with path.open("a", encoding="utf-8") as file:
+        file.write('{"prompt": "half a li')  # as kill -9 may leave it
+    second = Echo()
+    assert len(dict(RecordingBackend(second, path).generate(REQUESTS))) == 4
+    assert second.asked == [REQUESTS[1], REQUESTS[0]]
+    third = Echo()
+    assert len(dict(RecordingBackend(third, path).generate(REQUESTS))) == 4
+    assert third.asked == []
+    assert len(path.read_text(encoding="utf-8").splitlines()) == 4
+
+
+def test_answers_of_another_model_are_not_reused(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    list(RecordingBackend(Echo(), path).generate(REQUESTS))
+    other = Echo()
+    other.fingerprint = lambda: Fingerprint("other", "1", "test")  # type: ignore[method-assign]
+    list(RecordingBackend(other, path).generate(REQUESTS))
+    assert len(other.asked) == 4
+    assert ReplayBackend(path).fingerprint().model == "several"
+
+
+def test_decoding_settings_are_part_of_the_question(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    path.write_text(
+        json.dumps({"prompt": "q", "text": "any"})
+        + "\n\n"
+        + json.dumps({"prompt": "q", "text": "warm", "max_tokens": 5, "temperature": 0.3, "seed": 1})
+        + "\n",
+        encoding="utf-8",
+    )
+    replay = ReplayBackend(path)
+    texts = [c.text for _, c in replay.generate([Request("q", 5, 0.3, 1), Request("q", 5), Request("q", 9)])]
+    assert texts == ["warm", "any", "any"]
+
+
+def test_gzipped_recordings_replay(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl.gz"
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        file.write('{"prompt": "q", "text": "a"}\n')
+    assert [c.text for _, c in ReplayBackend(path).generate([Request("q", 5)])] == ["a"]
+
+
+def test_unrecorded_questions_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    path.write_text('{"prompt": "q", "text": "a"}\n', encoding="utf-8")
+    requests = [Request("q", 5), Request("x" * 100, 5), Request("y", 5)]
+    with pytest.raises(BackendError, match="no recorded answer for 2 of 3 questions; the first is 'xxx"):
+        list(ReplayBackend(path).generate(requests))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("nonsense", "line 2: not a recorded answer"),
+        ('{"prompt": "q"}', "line 2"),
+        ('{"text": "q"}', "line 2"),
+        ('{"prompt": "q", "text": 3}', "line 2"),
+        ('{"prompt": [{"role": "user"}], "text": "a"}', "line 2"),
+    ],
+)
+def test_bad_recordings_name_the_line(line: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    path.write_text(f'{{"prompt": "q", "text": "a"}}\n{line}\n', encoding="utf-8")
+    with pytest.raises(InputError, match=message):
+        ReplayBackend(path)
+    path.write_text(f'{{"prompt": "q", "text": "a"}}\n{line}\n{{"prompt": "q", "text": "a"}}\n', encoding="utf-8")
+    with pytest.raises(InputError, match=message):
+        RecordingBackend(Echo(), path)
+
+
+def test_empty_and_missing_recordings(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    with pytest.raises(InputError, match="holds no recorded answers"):
+        open_backend(str(empty))
+    with pytest.raises(InputError, match="no such file"):
+        open_backend("missing.jsonl")
+    with pytest.raises(InputError, match="no such file"):
+        open_backend("missing", "replay")
+    with pytest.raises(InputError, match="cannot be recorded"):
+        open_backend(str(empty), record="x")
+
+
+def test_servers_are_not_there_yet() -> None:
+    with pytest.raises(BackendError, match="not supported in this version"):
+        open_backend("http://localhost:8000/v1")
