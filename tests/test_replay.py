@@ -138,6 +138,12 @@ def test_empty_and_missing_recordings(tmp_path: Path) -> None:
         open_backend(str(empty), record="x")
 
 
+@pytest.mark.parametrize("name", ["/no/where", "./nowhere", "~/nowhere-at-all", "model.gguf"])
+def test_missing_model_paths_are_bad_input(name: str) -> None:
+    with pytest.raises(InputError, match="no such model folder or file"):
+        open_backend(name)
+
+
 def test_servers_are_not_there_yet() -> None:
     with pytest.raises(BackendError, match="not supported in this version"):
         open_backend("http://localhost:8000/v1")

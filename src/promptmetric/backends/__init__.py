@@ -82,6 +82,10 @@ def _open_transformers(model: str, *, gpus: int, revision: str | None, offline: 
         return TransformersBackend(
             folder, name=EMBEDDED_MODEL, revision=f"sha256:{embedded.SHA256[:16]}", gpus=gpus, offline=True, **engine
         )
+    is_path = model.startswith(("/", "./", "../", "~")) or model.endswith(".gguf")
+    if is_path and not Path(model).expanduser().exists():
+        raise InputError(f"{model}: no such model folder or file.")
     from promptmetric.backends.transformers import TransformersBackend
 
+    logger.info("loading %s", model)
     return TransformersBackend(model, revision=revision, gpus=gpus, offline=offline, **engine)

@@ -39,19 +39,23 @@ _VERB = (
 )
 _PRAISE = r"(?:(?:perfect|full|solid|strong|high|good|fair|weak|low)\s+)"
 _COUNTED = r"\b(?:errors?|mistakes?|issues?|words?)\b"
+_GOES_ON = (  # what may follow a score in a sentence; after "2 errors" it is no score
+    rf"(?:{ENDS}|(?=\s+(?:stars?|points?|for|on|in|because|since|as|due|out|based|with|indicating|and)\b)"
+    rf"|(?-i:(?=\s+[A-Z])))"
+)
 _NOUN = r"(?:(?:\w+\s+){0,2}(?:score|rating|grade|mark)\s+(?:of\s+)?)"
 
 _RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (name, re.compile(pattern, re.IGNORECASE))
     for name, pattern in (
         ("brackets", rf"\[\[\s*{_VALUE}\s*\]\]"),
-        ("announced", rf"{ANNOUNCED}{_VALUE}"),
+        ("announced", rf"{ANNOUNCED}{_VALUE}{_GOES_ON}"),
         ("leading", rf"\A[\s\"'(\[]*{_VALUE}(?:{ENDS}|(?=\s+(?:stars?|points?)\b)|(?-i:(?=\s+[A-Z])))"),
         (
             "phrase",
             rf"(?:{_VERB}[^.!?\n]{{0,100}}?\b(?:an?|at|as|it|be)\s+{_PRAISE}?{_NOUN}?"
             rf"|{MARKER}[^.!?\n:]{{0,60}}?\b(?:of|is|as|was|be|at)\s+(?:an?\s+|about\s+|around\s+)?{_PRAISE}?){_VALUE}"
-            rf"(?:{ENDS}|(?=\s+(?:stars?|points?|for|on|in|because|since|as|due|out|based|with|indicating|and|,)\b))",
+            rf"{_GOES_ON}",
         ),
         (
             "line",
