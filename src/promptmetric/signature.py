@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from promptmetric.errors import InputError
 
@@ -37,7 +37,7 @@ class Signature:
             InputError: the line has no such form, or a field is missing, unknown or given twice.
         """
         found: dict[str, str] = {}
-        for part in line.strip().split("|"):
+        for part in line.strip("\r\n").split("|"):
             key, colon, value = part.partition(":")
             if not colon or key in found:
                 raise InputError(f"not a promptmetric signature: {part!r} is no new 'key:value'.")
@@ -51,4 +51,4 @@ class Signature:
 
 def _escape(value: str) -> str:
     """Percent-encode only what would break the line: colons stay readable, since a key has none."""
-    return "".join(f"%{ord(c):02X}" if c in "%|" or ord(c) < 32 or ord(c) == 127 else c for c in value)
+    return "".join(quote(c, safe="") if c in "%|" or not c.isprintable() else c for c in value)

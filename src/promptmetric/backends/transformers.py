@@ -68,7 +68,8 @@ class TransformersBackend:
         device = "cuda" if gpus > 0 and torch.cuda.is_available() else "cpu"
         load.setdefault("dtype", best_dtype(device))
         if "gguf_file" in source:
-            load.setdefault("quantization_config", transformers.GgufConfig(dequantize=True))
+            if hasattr(transformers, "GgufConfig"):  # older versions always unpack
+                load.setdefault("quantization_config", transformers.GgufConfig(dequantize=True))
         else:
             load.setdefault("use_safetensors", True)
         with _explained(str(model)), _progress_bars_on_terminals_only():

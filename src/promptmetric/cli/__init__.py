@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from typing import Any
 
 import click
@@ -31,6 +30,13 @@ class _Group(click.Group):
             ctx.exit(INTERRUPTED)
 
 
+class _Stderr(logging.Handler):
+    """Prints notes to stderr, whatever that is at the time."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(f"promptmetric: {self.format(record)}", err=True)
+
+
 def _dashes(name: str) -> str:
     """Accept `--batch_size` for `--batch-size`, as COMET writes it."""
     return name.replace("_", "-")
@@ -43,13 +49,10 @@ def _dashes(name: str) -> str:
 @click.version_option(__version__, prog_name="promptmetric")
 def cli() -> None:
     """Reference-free quality scores for translations and summaries from open language models."""
-    if sys.stderr is not None:
-        logger = logging.getLogger("promptmetric")
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("promptmetric: %(message)s"))
-        logger.handlers = [handler]
-        logger.propagate = False
-        logger.setLevel(logging.INFO)
+    logger = logging.getLogger("promptmetric")
+    if not any(isinstance(handler, _Stderr) for handler in logger.handlers):
+        logger.addHandler(_Stderr())
+    logger.setLevel(logging.INFO)
 
 
 for command in (score, prompts, models):
