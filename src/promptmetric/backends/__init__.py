@@ -54,10 +54,14 @@ def open_backend(
             raise InputError("answers that are replayed cannot be recorded again.", hint="Drop --record.")
         from promptmetric.backends.replay import ReplayBackend
 
-        logger.info("backend replay: recorded answers of %s", model)
+        logger.info("backend replay, because %s holds recorded answers", model)
         return ReplayBackend(model)
     opened = _open_transformers(model, gpus=gpus, revision=revision, offline=offline, **engine)
-    logger.info("backend transformers: %s", opened.fingerprint().engine)
+    engine_used = opened.fingerprint().engine
+    device = (
+        "a GPU" if "cuda" in engine_used else "the CPU as asked" if gpus == 0 else "the CPU, as no CUDA GPU is there"
+    )
+    logger.info("backend transformers on %s (%s)", device, engine_used)
     if record is None:
         return opened
     from promptmetric.backends.replay import RecordingBackend
@@ -71,6 +75,8 @@ def _open_transformers(model: str, *, gpus: int, revision: str | None, offline: 
     if model in ("auto", EMBEDDED_MODEL):
         from promptmetric.backends import embedded
 
+        if model == "auto":
+            logger.info("model %s, because none was named", EMBEDDED_MODEL)
         logger.warning(
             "%s is a demonstration: it runs anywhere, but is far too small to judge quality; "
             "name a real model with -m (see `promptmetric models list`)",
