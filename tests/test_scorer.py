@@ -62,7 +62,10 @@ def test_comets_call_works_unchanged(record: Record) -> None:
     assert model_output.system_score == 0.5
     assert model_output[0] == model_output["scores"]
     assert model_output[1] == model_output["system_score"]
-    assert model.predict(data, 8, 0, progress_bar=False).scores == model_output.scores
+    again = model.predict(
+        samples=data, batch_size=8, gpus=0, progress_bar=False, accelerator="cpu", num_workers=2, length_batching=True
+    )
+    assert again.scores == model_output.scores
 
 
 def test_segments_say_how_they_came_about(record: Record) -> None:

@@ -96,6 +96,9 @@ class Scorer:
         gpus: int = 1,
         *,
         progress_bar: bool = True,
+        accelerator: str = "auto",
+        num_workers: int | None = None,  # noqa: ARG002
+        length_batching: bool = True,  # noqa: ARG002
     ) -> Prediction:
         """Score samples. COMET's call: `predict(data, batch_size=8, gpus=1).scores`.
 
@@ -105,6 +108,9 @@ class Scorer:
             batch_size: how many prompts the engine takes at once.
             gpus: 0 computes on the CPU.
             progress_bar: show progress on stderr when it takes longer than two seconds.
+            accelerator: `cpu` means `gpus=0`, as with COMET; anything else leaves the choice to `gpus`.
+            num_workers: taken from COMET callers; has no effect.
+            length_batching: taken from COMET callers; batches are always of similar length.
 
         Returns:
             Scores from 0 (worst) to 1 (best) in the order of the input. With `fallback="mean"`, segments without
@@ -116,6 +122,8 @@ class Scorer:
             UnreadAnswerError: an answer holds no score and `fallback` is `error`.
         """
         checked = self._checked(samples)
+        if accelerator == "cpu":
+            gpus = 0
         segments: list[Segment] = []
         with Progress(len(checked), shown=progress_bar) as progress:
             for segment in self._stream(checked, batch_size, gpus):
