@@ -85,11 +85,41 @@ MQM = MqmScale()
         ("bad", SIMPLE, 1, "leading"),
         ("Judgment: Good.", SIMPLE, 5, "announced"),
         ("Some bad words, yet overall\nJudgment: 'neutral'", SIMPLE, 3, "announced"),
-        ('I would choose "good" here, not bad.', SIMPLE, 5, "quoted"),
+        ('I would choose "good" here, not bad.', SIMPLE, 5, "choice"),
         ("The translation is marvellous!", COMPLEX, 5, "phrase"),
         ("Judgment: The translation as a whole seems indifferent to me", COMPLEX, 3, "after-marker"),
-        ('Options: "bad", "neutral" or "good". I take neutral', SIMPLE, 3, "unanimous"),
-        ("It has good parts. In the end bad wins", SIMPLE, 1, "closing"),
+        ('Options: "bad", "neutral" or "good". I take neutral', SIMPLE, 3, "choice"),
+        ("Therefore the translation is 'bad'.", SIMPLE, 1, "phrase"),
+        ("Judgement: the verb is bad. Therefore the score is neutral", SIMPLE, 3, "phrase"),
+        ("Not bad, but good.", SIMPLE, 5, "short"),
+        ("Definitely good!", SIMPLE, 5, "short"),
+        (r"\boxed{good}", SIMPLE, 5, "brackets"),
+        (r"\boxed{85}", PERCENT, 85, "brackets"),
+        ("$85$", PERCENT, 85, "leading"),
+        ("Judgment: {80}", PERCENT, 80, "announced"),
+        ("Judgment: <80>", PERCENT, 80, "announced"),
+        ("Score: - 50", SIGNED, -50, "announced"),
+        ("Score: minus 50", SIGNED, -50, "announced"),
+        ("I would assign a score of minus 70.", SIGNED, -70, "phrase"),
+        ("negative 50", SIGNED, -50, "leading"),
+        ("85\n\nSource Text: x\nTranslation: y\nScore: 40", PERCENT, 85, "leading"),
+        ("Score: 85\n\nSource Text: x\nTranslation: y\nScore: 40", PERCENT, 85, "announced"),
+        ("good\n\nSource Text: x\nTranslation: y\nScore: bad", SIMPLE, 5, "leading"),
+        ("I would give it a score of 85. A perfect translation would get a score of 100.", PERCENT, 85, "phrase"),
+        ("The highest score is 100. I give it a 70.", PERCENT, 70, "phrase"),
+        ("Score: 70; max score: 100", PERCENT, 70, "announced"),
+        ("Overall score: 85\nAccuracy score: 90\nFluency score: 80", PERCENT, 85, "announced"),
+        ("Judgment: 95\n\nConfidence score: 80", PERCENT, 95, "announced"),
+        ("Score: 100 - 15 = 85", PERCENT, 85, "announced"),
+        ("Judgment: eighty-five", PERCENT, 85, "announced"),
+        ("twenty-five out of one hundred", PERCENT, 25, "leading"),
+        ("Judgment: 8 (out of 10)", PERCENT, 80, "announced"),
+        ("1 (poor) to 5 (excellent): 4", FIVE, 4, "closing"),
+        ("Score: 85 pts", PERCENT, 85, "announced"),
+        ("⭐⭐⭐⭐", FIVE, 4, "leading"),
+        ("It is not fluent, so I would rate it a 40.", PERCENT, 40, "phrase"),
+        ('{"score": 80, "details": {"score": 20}}', JSON, 80, "json"),
+        ('{"score": 70, "why": "the word “Hund” is wrong"}', JSON, 70, "json"),
         ("[[good]]", SIMPLE, 5, "brackets"),
         ('Sure: {"score": 70, "why": "fine"}', JSON, 70, "json"),
         ('{"score": "70"}', JSON, 70, "json"),
@@ -115,12 +145,12 @@ def test_reads(text: str, scale: Scale, value: float, rule: str) -> None:
         ("0.5", BINARY, "off the scale"),
         ("5 out of 7", NumericScale(min=0, max=4), "another scale"),
         ("Final score: 8/10", FIVE, "another scale"),
-        ("It has 3 errors and 2 typos.", FIVE, "several numbers"),
+        ("It has 3 errors and 2 typos.", FIVE, "none announced"),
         ("Errors: 3", FIVE, "no score"),
-        ("Evaluation: 2 problems were found.", FIVE, "no score"),
-        ("as in GPT-4 or v2", FIVE, "no score"),
-        ("Score: 0-100", PERCENT, "no score"),
-        ("from 0 to 100", PERCENT, "no score"),
+        ("Evaluation: 2 problems were found.", FIVE, "none announced"),
+        ("as in GPT-4 or v2", FIVE, "none announced"),
+        ("Score: 0-100", PERCENT, "none announced"),
+        ("from 0 to 100", PERCENT, "none announced"),
         ("a scale where 0 means bad and 100 means perfect", PERCENT, "no score"),
         ("<think>Score: 20</think>", PERCENT, "no score"),
         ("not bad", SIMPLE, "no label"),
@@ -128,7 +158,47 @@ def test_reads(text: str, scale: Scale, value: float, rule: str) -> None:
         ("a badge of goodness", SIMPLE, "no label"),
         ("catastrophically", COMPLEX, "no label"),
         ('either "bad", "neutral" or "good"', SIMPLE, "no label"),
-        ("good style and bad grammar", SIMPLE, "several labels"),
+        ("good style and bad grammar", SIMPLE, "none announced"),
+        ("I don't think this translation is good", SIMPLE, "no label"),
+        ("I would not say that the translation is good", SIMPLE, "no label"),
+        ("Judgment: The translation is anything but good.", SIMPLE, "no label"),
+        ("Nobody would say it is good", SIMPLE, "no label"),
+        ("This translation fails to be good.", SIMPLE, "no label"),
+        ("If it were correct, it would be good.", SIMPLE, "no label"),
+        ("There is nothing bad about the translation.", SIMPLE, "no label"),
+        ("I feel good about this. The translation is terrible.", SIMPLE, "none announced"),
+        ("The source talks about a bad dog. The translation keeps the meaning.", SIMPLE, "none announced"),
+        ("A good translation would be 'Hund'. This one says 'Katze'.", SIMPLE, "none announced"),
+        ("That's a good question.", SIMPLE, "none announced"),
+        ("Is the translation good?", SIMPLE, "none announced"),
+        ("Bad? Not at all", SIMPLE, "none announced"),
+        ("Judgment: Good fluency, but bad accuracy.", SIMPLE, "none announced"),
+        ("Judgment: good grammar but the meaning is bad", SIMPLE, "none announced"),
+        ("Judgment: neutral to good", SIMPLE, "none announced"),
+        ("Judgment: marvelous? No: catastrophic", COMPLEX, "none announced"),
+        ("Good. Let me think. In my view it is bad.", SIMPLE, "contradicts"),
+        ("It has good parts. In the end bad wins", SIMPLE, "none announced"),
+        ("I would not give it a score of 100.", PERCENT, "none announced"),
+        ("No one would rate it a 5", FIVE, "none announced"),
+        ("If that were mended, I would give it a 90.", PERCENT, "none announced"),
+        ("Translation: 15", PERCENT, "none announced"),
+        ("Time: 10:30", PERCENT, "none announced"),
+        ("Confidence: 90%", PERCENT, "none announced"),
+        ("The number is wrong: 15", PERCENT, "none announced"),
+        ("Score: <50", PERCENT, "a bound"),
+        ("It scores less than 50.", PERCENT, "none announced"),
+        ("The price is given as 20.", PERCENT, "none announced"),
+        ("The translation gives the wrong date as 12.", PERCENT, "none announced"),
+        ("2 of 5 facts are wrong.", FIVE, "none announced"),
+        ("-1, 0 or 1", NumericScale(min=-1, max=1, step=1), "no score"),
+        ("4 stars", PERCENT, "another scale"),
+        ("50%", SIGNED, "another scale"),
+        ("Score: 90-80", PERCENT, "off the scale"),
+        ('{"score": ' + "9" * 5000 + "}", JSON, "no JSON object"),
+        ("Critical:", MQM, "nothing is said under Critical"),
+        ("critical\nmajor\nminor", MQM, "nothing is said"),
+        ("Critical: no-error\nMajor: no-error", MQM, "nothing is said of minor ones"),
+        ("Critical: 0\nMajor: 1\nMinor: 2", MQM, "a number of errors"),
         ("85", SIMPLE, "no label"),
         ("Score: good", PERCENT, "no score"),
         ('{"rating": 3}', JSON, "no JSON object"),
@@ -166,6 +236,25 @@ Apart from that, the translation reads well."""
     assert read_answer("Critical:\nno-error\nMajor:\nnone\nMinor:\nno errors", MQM).value == 0
     assert read_answer("Critical: untranslated\nMajor: x\nMinor: no-error", MQM).value == -25
     assert read_answer("no-error", MQM).value == 0
+    assert read_answer("No errors found.", MQM).value == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("Critical:\nThere are no critical errors in this translation.\nMajor:\nno-error\nMinor:\nno-error", 0),
+        ("Critical:\nno-error (the translation is fine)\nMajor: None\nMinor: n/a", 0),
+        ("**Critical:** no-error **Major:** no-error **Minor:** grammar", -1),
+        ("Critical: no-error; Major: no-error; Minor: grammar", -1),
+        ("### Critical\nNone\n### Major\nNone identified\n### Minor\nNone found", 0),
+        ("Critical:\nno-error\nMajor:\nno-error\nMinor:\nno-error\n\nThe translation is excellent.", 0),
+        ("Minor:\n- a\n- b\n- c\n- d\n- e\nMajor:\n- f\nCritical:\n- g", -25),
+        ("1. Critical:\nno-error\n2. Major (1):\n- wrong word\n3. Minor: none", -5),
+        ("Critical: 0\nMajor: 0\nMinor:\n- comma", -1),
+    ],
+)
+def test_mqm_knows_the_ways_to_say_there_is_none(text: str, value: float) -> None:
+    assert read_answer(text, MQM).value == value
 
 
 def test_mqm_counts_no_more_than_the_first_errors() -> None:
@@ -178,6 +267,10 @@ def test_a_cut_answer_is_not_trusted_at_its_end() -> None:
     assert read_answer("Score: 80\nbecause", PERCENT, complete=False).value == 80
     assert read_answer("Major:\nx", MQM, complete=False).value is None
     assert "token limit" in (read_answer("Well, I think", PERCENT, complete=False).reason or "")
+    assert read_answer("Score: 0.", UNIT, complete=False).value is None
+    assert read_answer("First, I would give accuracy a 70. Then", PERCENT, complete=False).value is None
+    assert read_answer("First, the text is about a good dog. The translation", SIMPLE, complete=False).value is None
+    assert read_answer("Judgment: good\nbecause", SIMPLE, complete=False).value == 5
 
 
 # What the published extraction does with the same answers (measured on the published code).
@@ -342,7 +435,7 @@ def test_recorded_answers_are_read(recorded_answers: list[dict[str, str]]) -> No
     assert len(recorded_answers) == 14400
     readings = [read_answer(row["response"], FIVE) for row in recorded_answers]
     unread = [row["response"][-60:] for row, r in zip(recorded_answers, readings, strict=True) if r.value is None]
-    assert len(unread) <= 3, unread
+    assert len(unread) <= 5, unread
     assert Counter(reading.rule for reading in readings).keys() >= {"announced", "leading", "phrase", "fraction"}
 
 

@@ -93,6 +93,9 @@ class LabelScale(_Scale):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> LabelScale:
+        spellings = [word.lower() for word in (*self.labels, *self.aliases)]
+        if len(set(spellings)) < len(spellings):
+            raise ValueError("labels and aliases must differ in more than capitals")
         if len(set(self.labels.values())) < 2:
             raise ValueError("labels need at least two different values")
         for alias, label in self.aliases.items():

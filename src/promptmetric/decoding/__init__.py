@@ -8,7 +8,7 @@ from promptmetric.decoding.as_published import read_as_published
 from promptmetric.decoding.labels import read_label
 from promptmetric.decoding.mqm import read_errors
 from promptmetric.decoding.normalise import normalise
-from promptmetric.decoding.numeric import read_number
+from promptmetric.decoding.numeric import read_json, read_number
 from promptmetric.scale import LabelScale, MqmScale, Scale
 from promptmetric.types import Reading
 
@@ -29,17 +29,18 @@ def read_answer(text: str, scale: Scale, decode: Decode = "text", *, complete: b
     """
     if decode == "as-published":
         return read_as_published(text, scale)
-    plain = normalise(text)
     if isinstance(scale, LabelScale):
-        reading = read_label(plain, scale)
+        reading = read_label(normalise(text), scale, complete=complete)
     elif isinstance(scale, MqmScale):
-        reading = read_errors(plain, scale)
+        reading = read_errors(normalise(text), scale)
+    elif scale.json_field:
+        reading = read_json(text, scale, scale.json_field)
     else:
-        reading = read_number(plain, scale)
+        reading = read_number(normalise(text), scale)
     if complete:
         return reading
     if reading.value is None:
         return Reading(None, reading.rule, reading.span, f"{reading.reason}; the answer was cut at its token limit")
-    if isinstance(scale, MqmScale) or (reading.span and not text[reading.span[1] :].strip()):
+    if isinstance(scale, MqmScale) or (reading.span and not text[reading.span[1] :].strip(" \t\r\n.,/")):
         return Reading(None, reading.rule, reading.span, "the answer was cut at its token limit inside the score")
     return reading

@@ -21,7 +21,7 @@ def read_as_published(text: str, scale: Scale) -> Reading:
         InputError: the scale is of a kind the paper does not have.
     """
     if isinstance(scale, LabelScale):
-        return _last_label(text.lower(), scale)
+        return _last_label(text, scale)
     if isinstance(scale, NumericScale) and not scale.json_field:
         return _last_number(text)
     raise InputError("decode='as-published' reads numbers and labels only.", hint="Use decode='text'.")
@@ -38,7 +38,8 @@ def _last_number(text: str) -> Reading:
 
 
 def _last_label(text: str, scale: LabelScale) -> Reading:
-    matches = list(re.finditer("|".join(map(re.escape, scale.labels)), text))
+    values = {label.lower(): value for label, value in scale.labels.items()}
+    matches = list(re.finditer("|".join(map(re.escape, values)), text, re.IGNORECASE))
     if not matches:
         return Reading(None, reason="no label in the answer")
-    return Reading(scale.labels[matches[-1][0]], "as-published", matches[-1].span())
+    return Reading(values[matches[-1][0].lower()], "as-published", matches[-1].span())

@@ -1,7 +1,8 @@
 """Reads a label (bad, neutral, good, …) from a free-text answer.
 
-A label counts as a whole word only, not under a negation ("not bad" says nothing about the label), and not inside an
-echo of the options. Where several different labels remain and none is announced, the answer is ambiguous.
+A label counts as a whole word only, not under a negation or condition ("I don't think it is good" says nothing about
+the label), not inside an echo of the options, and only where it is said of the text under judgment: in running text,
+"good" may describe anything. Where that leaves two labels, the answer is ambiguous.
 """
 
 from __future__ import annotations
@@ -9,66 +10,102 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from promptmetric.decoding.markers import ANNOUNCED, ENDS
+from promptmetric.decoding.markers import ANNOUNCED, ENDS, is_taken_back
 from promptmetric.decoding.normalise import blank
 from promptmetric.scale import LabelScale
 from promptmetric.types import Reading
 
-_NEGATED = re.compile(
-    r"(?:\b(?:not|no|never|neither|nor|hardly|cannot|without|(?:far|rather|other)\s+(?:from|than))|n't)\s+"
-    r"(?:[\w\-]+\s+){0,2}[\"'(]*\Z",
-    re.IGNORECASE,
+_JUDGED = r"\b(?:translation|summary|hypothesis|text|quality|score|judge?ment|rating|verdict|it|this|that)\b"
+_JUDGES = (
+    r"\b(?:rat(?:e|ed|ing)|judg(?:e|ed|ing)|choos(?:e|ing)|chose|pick|select|call|deem|consider|grade|say|take"
+    r"|go\s+with)\b"
 )
-_CONCLUDES = r"\b(?:is|as|be|was|rate[sd]?|judged?|choose|chose|call(?:ed)?|deem(?:ed)?|consider(?:ed)?|would\s+say)\b"
+_IS = (
+    r"(?:is|was|seems?(?:\s+to\s+be)?|can\s+be\s+(?:rated|judged|considered|called|described)|rated|judged|remains"
+    r"|as|of|to\s+be|'s|:)"
+)
+_DEGREE = r"(?:(?:an?|overall|very|rather|simply|quite|pretty|generally|clearly|therefore|thus|truly|as|of)\s+)*"
 _ANNOUNCEMENT = re.compile(ANNOUNCED, re.IGNORECASE)
-_SENTENCE_END = re.compile(r"[.!?][\"')]*\s+(?=\S)|\n+")
+_LONGEST_VERDICT = 200
+_FEW_WORDS = 5
 
 
-def read_label(text: str, scale: LabelScale) -> Reading:
-    """Read a label of `scale` from a normalised answer."""
-    word, echo, rules = _patterns(tuple(scale.words))
+def read_label(text: str, scale: LabelScale, *, complete: bool = True) -> Reading:
+    """Read a label of `scale` from a normalised answer. A cut answer is trusted only where it announces its label."""
+    word, echo, anchored, leading = _patterns(tuple(scale.words))
     text = blank(text, echo)
-    for name, pattern in rules:
-        matches = [match for match in pattern.finditer(text) if not _is_negated(text, match)]
-        if matches:
-            return _found(matches[-1], name, scale)
-    labels = [match for match in word.finditer(text) if not _is_negated(text, match)]
+    found = [
+        (match.start("label"), name, match)
+        for name, pattern in anchored
+        if complete or name in ("brackets", "announced")
+        for match in pattern.finditer(text)
+        if not _is_taken_back(text, match)
+    ]
+    first = leading.match(text)
+    if first and found and {_value(first, scale)} != {_value(match, scale) for _, _, match in found}:
+        return Reading(None, reason="the answer contradicts itself")
+    if found:
+        _, name, match = max(found, key=lambda item: item[0])
+        return _reading(match, name, scale)
+    if first:
+        return _reading(first, "leading", scale)
+    labels = [match for match in word.finditer(text) if not _is_taken_back(text, match)]
     if not labels:
         return Reading(None, reason="no label in the answer")
-    announcement = max((match.end() for match in _ANNOUNCEMENT.finditer(text)), default=None)
-    last_sentence = max((match.end() for match in _SENTENCE_END.finditer(text.rstrip())), default=0)
-    for name, start in (("after-marker", announcement), ("unanimous", 0), ("closing", last_sentence)):
-        if start is None:
-            continue
-        candidates = [match for match in labels if match.start() >= start]
-        if len({scale.words[match["label"].lower()] for match in candidates}) == 1:
-            return _found(candidates[-1], name, scale)
-    return Reading(None, reason="several labels, none announced")
+    start = max((match.end() for match in _ANNOUNCEMENT.finditer(text)), default=None)
+    verdict = [match for match in labels if start is not None and match.start() >= start]
+    if complete and _is_unanimous(verdict, scale) and len(text) - (start or 0) <= _LONGEST_VERDICT:
+        return _reading(verdict[-1], "after-marker", scale)
+    if complete and _is_unanimous(labels, scale) and _is_short_verdict(text, labels[-1].end()):
+        return _reading(labels[-1], "short", scale)
+    return Reading(None, reason="labels, but none announced")
 
 
-def _found(match: re.Match[str], rule: str, scale: LabelScale) -> Reading:
-    return Reading(scale.words[match["label"].lower()], rule, match.span("label"))
+def _is_unanimous(labels: list[re.Match[str]], scale: LabelScale) -> bool:
+    return len({_value(match, scale) for match in labels}) == 1
 
 
-def _is_negated(text: str, match: re.Match[str]) -> bool:
-    start = match.start("label")
-    return _NEGATED.search(text[max(0, start - 40) : start]) is not None
+def _is_short_verdict(text: str, end: int) -> bool:
+    """A handful of words that end with the label: "Definitely good.", but not "That's a good question."."""
+    return len(text.split()) <= _FEW_WORDS and "?" not in text and re.match(ENDS, text[end:]) is not None
+
+
+def _value(match: re.Match[str], scale: LabelScale) -> float:
+    return scale.words[match["label"].lower()]
+
+
+def _reading(match: re.Match[str], rule: str, scale: LabelScale) -> Reading:
+    return Reading(_value(match, scale), rule, match.span("label"))
+
+
+def _is_taken_back(text: str, match: re.Match[str]) -> bool:
+    return is_taken_back(text, match.start("label"))
+
+
+_Rules = tuple[tuple[str, re.Pattern[str]], ...]
 
 
 @lru_cache(maxsize=64)
-def _patterns(
-    words: tuple[str, ...],
-) -> tuple[re.Pattern[str], re.Pattern[str], tuple[tuple[str, re.Pattern[str]], ...]]:
+def _patterns(words: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str], _Rules, re.Pattern[str]]:
+    """The bare label, the echo of options, the anchored rules, and the rule of the first word."""
     alternatives = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
     label = rf"(?<![\w\-])(?P<label>{alternatives})(?![\w\-])"
+    ends = rf"(?!\s*\?)(?:{ENDS}|(?=\s+(?:translation|summary|quality|overall|because|since|as|for|in)\b))"
     options = rf"[\"']?\b(?:{alternatives})\b[\"']?"
     echo = rf"{options}(?:(?:\s*[,/|]\s*(?:or\s+|and\s+)?|\s+(?:or|and)\s+){options})+"
-    rules = (
-        ("brackets", rf"\[\[\s*{label}\s*\]\]"),
-        ("announced", rf"{ANNOUNCED}(?:the\s+\w+\s+is\s+[\"'(]?)?{label}"),
-        ("leading", rf"\A[\s\"'(\[]*{label}(?:{ENDS}|(?=\s+(?:translation|summary|quality)\b))"),
-        ("quoted", rf"{_CONCLUDES}[^.!?\n]{{0,60}}?[\"'(]{label}[\"')]"),
-        ("phrase", rf"{_CONCLUDES}\s+(?:an?\s+|overall\s+|very\s+|rather\s+|simply\s+)*{label}{ENDS}"),
+    anchored = (
+        ("brackets", rf"(?:\[\[|\\boxed\{{)\s*{label}\s*(?:\]\]|\}})"),
+        ("announced", rf"{ANNOUNCED}(?:the\s+\w+\s+is\s+[\"'(]?)?{label}{ends}"),
+        (
+            "phrase",
+            rf"{_JUDGED}(?:\s+(?:quality|itself|overall|as\s+a\s+whole))?\s*{_IS}\s+{_DEGREE}[\"'(]?{label}{ends}",
+        ),
+        ("choice", rf"{_JUDGES}\s+(?:[^.!?\n,;]{{0,40}}?\s)?{_DEGREE}[\"'(]?{label}{ends}"),
     )
-    compiled = tuple((name, re.compile(pattern, re.IGNORECASE)) for name, pattern in rules)
-    return re.compile(label, re.IGNORECASE), re.compile(echo, re.IGNORECASE), compiled
+    first = rf"[\s\"'(\[]*{label}(?!\s*\?)(?:{ENDS}|(?=\s+(?:translation|summary|quality)\b))"
+    return (
+        re.compile(label, re.IGNORECASE),
+        re.compile(echo, re.IGNORECASE),
+        tuple((name, re.compile(pattern, re.IGNORECASE)) for name, pattern in anchored),
+        re.compile(first, re.IGNORECASE),
+    )

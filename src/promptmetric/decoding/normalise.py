@@ -15,6 +15,7 @@ _REPLACEMENTS = str.maketrans(
         "，": ",",
         "％": "%",
         "／": "/",
+        "⭐": "★",
         "\u00a0": " ",
         "\u202f": " ",
         "“": '"',
@@ -31,20 +32,29 @@ _REPLACEMENTS = str.maketrans(
     }
 )
 _EN_DASH_AS_MINUS = re.compile(r"(?<![^\s:=(\[\"'])–(?=\d)")
+_MINUS_AS_WORD = re.compile(r"\b(?:minus|negative)\s(?=\d)", re.IGNORECASE)
 _THOUGHT = re.compile(r".*</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
+_NEXT_EXAMPLE = re.compile(
+    r"(?<=\S)\s*\n\s*(?:Source(?: Text)?\s*:|#{2,}\s*Instruction|Now it is your turn|(?:User|Human)\s*:|<\|im_start)",
+    re.IGNORECASE,
+)
 
 
 def normalise(text: str) -> str:
     """Text of the same length with plain digits, minus signs, quotes and colons, without Markdown emphasis.
 
-    The thoughts of a reasoning model (up to `</think>`) are blanked out: what it says there is not its answer.
+    What is not the answer is blanked out: the thoughts of a reasoning model (up to `</think>`), and whatever follows
+    when a model goes on to invent the next example.
     """
+    if follow := _NEXT_EXAMPLE.search(text):
+        text = text[: follow.start()] + " " * (len(text) - follow.start())
     text = text.translate(_REPLACEMENTS)
     if not text.isascii():
         text = "".join(
             str(unicodedata.decimal(char)) if char.isdecimal() and not char.isascii() else char for char in text
         )
         text = _EN_DASH_AS_MINUS.sub("-", text)
+    text = _MINUS_AS_WORD.sub(lambda match: " " * (len(match[0]) - 1) + "-", text)
     thought = _THOUGHT.match(text)
     return " " * thought.end() + text[thought.end() :] if thought else text
 
