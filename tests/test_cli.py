@@ -69,7 +69,7 @@ def test_several_files_in_either_spelling(folder: Path) -> None:
     several = score("-s", "src.txt", "-t", "a.txt", "b.txt", "--only-system")
     assert several.exit_code == 0, several.output
     assert [line.split("\t")[0] for line in several.stdout.splitlines()] == ["a.txt", "b.txt"]
-    again = score("--sources", "src.txt", "--translations", "a.txt", "--hypotheses=b.txt", "--only_system")
+    again = score("--sources", "src.txt", "--translations=a.txt", "b.txt", "--only_system")
     assert again.stdout == several.stdout
 
 
@@ -110,7 +110,8 @@ def test_too_many_failures_exit_with_3_and_lose_nothing(folder: Path) -> None:
     result = score("-s", "src.txt", "-t", "a.txt", "--max-failed", "0.3")
     assert result.exit_code == 3
     assert result.stdout.count("Segment") == 3
-    assert "33.3% of the segments hold no score, more than --max-failed 30.0%" in result.stderr
+    assert "a.txt: 33.3% of the segments hold no score, more than --max-failed 30.0%" in result.stderr
+    assert score("-s", "src.txt", "-t", "a.txt", "b.txt", "--max-failed", "0.3").exit_code == 3
     assert score("-s", "src.txt", "-t", "a.txt", "--fallback", "error").exit_code == 3
 
 
@@ -154,6 +155,12 @@ def test_output_goes_to_a_file_whole(folder: Path) -> None:
     assert result.stdout == ""
     assert result.stderr == ""
     assert (folder / "out.txt").read_text(encoding="utf-8") == score("-s", "src.txt", "-t", "b.txt").stdout
+    (folder / "link.txt").symlink_to("out.txt")
+    assert score("-s", "src.txt", "-t", "a.txt", "-o", "link.txt").exit_code == 0
+    assert (folder / "link.txt").is_symlink()
+    assert "a.txt" in (folder / "out.txt").read_text(encoding="utf-8")
+    assert score("-s", "src.txt", "-t", "b.txt", "-o", "/dev/null").exit_code == 0
+    assert Path("/dev/null").is_char_device()
     assert score("-s", "src.txt", "-t", "b.txt", "-o", "missing/out.txt").exit_code == 2
     assert score("-s", "src.txt", "-t", "b.txt", "-o", ".").exit_code == 2
 
@@ -165,8 +172,11 @@ def test_output_goes_to_a_file_whole(folder: Path) -> None:
         (("-s", "missing.txt", "-t", "a.txt"), ("missing.txt: no such file",)),
         (("-s", "src.txt", "-t", "missing.txt"), ("missing.txt: no such file",)),
         (("-s", ".", "-t", "a.txt"), (".: cannot be read",)),
-        (("-s", "src.txt"), ("src.txt, line 1: 'mt' or 'hyp' is missing",)),
+        (("-s", "src.txt"), ("src.txt holds no hypotheses", "-t")),
         (("-s", "src.txt", "-t", "a.txt", "a.txt"), ("a.txt: given twice",)),
+        (("-s", "blank.jsonl"), ("blank.jsonl is empty",)),
+        (("-s", "src.txt", "-t", "other.jsonl"), ("src.txt, line 1 and other.jsonl, line 1: the sources differ",)),
+        (("-s", "nosrc.jsonl", "-t", "a.txt"), ("nosrc.jsonl, line 1: 'src' is missing",)),
         (("-s", "-", "-t", "-"), ("stdin (-) can be read only once",)),
         (("-s", "src.txt", "-t", "a.txt", "-l", "english"), ("'english' is not a language pair",)),
         (("-s", "src.txt", "-t", "a.txt", "-p", "zzz"), ("no prompt is named 'zzz'",)),
@@ -190,6 +200,9 @@ def test_bad_input_is_named_before_any_model_loads(
 ) -> None:
     (folder / "bad.toml").write_text(PROMPT_TOML.replace("{{ src }}", "{{ x }}"), encoding="utf-8")
     (folder / "empty.txt").touch()
+    (folder / "blank.jsonl").write_text("\n\n", encoding="utf-8")
+    (folder / "other.jsonl").write_text('{"src": "x", "hyp": "a1"}\n' * 3, encoding="utf-8")
+    (folder / "nosrc.jsonl").write_text('{"hyp": "a1"}\n' * 3, encoding="utf-8")
     (folder / "latin.txt").write_bytes(b"a1\nb\xe4r\na3\n")
     (folder / "bad.gz").write_bytes(b"no gzip")
     (folder / "bad.jsonl").write_text('{"src": "a", "hyp": "b"}\n{"src"\n', encoding="utf-8")

@@ -106,7 +106,7 @@ def test_samples_bring_demonstrations() -> None:
         ({"src": "a", "mt": "b", "hyp": "c"}, "both given and differ"),
         ({"src": "a", "mt": "b", "examples": "x"}, "must be a list"),
         ({"src": "a", "mt": "b", "examples": [{"src": "a"}]}, "example 1: an example needs"),
-        ({"src": "a", "mt": "b", "system": 3}, "'system' must be text"),
+        ({"src": "a", "mt": "b", "ref": 3}, "'ref' must be text"),
     ],
 )
 def test_bad_samples_say_where_and_what(fields_: dict[str, object], message: str) -> None:

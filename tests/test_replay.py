@@ -120,7 +120,6 @@ def test_bad_recordings_name_the_line(line: str, message: str, tmp_path: Path) -
     path.write_text(f'{{"prompt": "q", "text": "a"}}\n{line}\n', encoding="utf-8")
     with pytest.raises(InputError, match=message):
         ReplayBackend(path)
-    path.write_text(f'{{"prompt": "q", "text": "a"}}\n{line}\n{{"prompt": "q", "text": "a"}}\n', encoding="utf-8")
     with pytest.raises(InputError, match=message):
         RecordingBackend(Echo(), path)
 
@@ -147,3 +146,35 @@ def test_missing_model_paths_are_bad_input(name: str) -> None:
 def test_servers_are_not_there_yet() -> None:
     with pytest.raises(BackendError, match="not supported in this version"):
         open_backend("http://localhost:8000/v1")
+
+
+def test_files_that_are_no_recordings_are_left_alone(tmp_path: Path) -> None:
+    precious = tmp_path / "precious.txt"
+    precious.write_text("my thesis", encoding="utf-8")
+    with pytest.raises(InputError, match="not a recorded answer"):
+        RecordingBackend(Echo(), precious)
+    assert precious.read_text(encoding="utf-8") == "my thesis"
+
+
+def test_a_record_without_final_line_feed_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    path.write_text('{"prompt": "q", "text": "a"}', encoding="utf-8")
+    list(RecordingBackend(Echo(), path).generate(REQUESTS))
+    assert len(path.read_text(encoding="utf-8").splitlines()) == 5
+
+
+def test_a_recorder_knows_what_it_has_recorded(tmp_path: Path) -> None:
+    echo = Echo()
+    recorder = RecordingBackend(echo, tmp_path / "answers.jsonl")
+    first = dict(recorder.generate(REQUESTS))
+    assert dict(recorder.generate(REQUESTS)) == first
+    assert len(echo.asked) == 4
+
+
+@pytest.mark.parametrize("name", ["answers.jsonl.gz", "missing/answers.jsonl", "."])
+def test_unusable_record_files_are_noticed_before_a_model_loads(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("promptmetric.backends._open_transformers", lambda *a, **k: pytest.fail("a model was loaded"))
+    with pytest.raises(InputError):
+        open_backend("auto", record=tmp_path / name)

@@ -28,6 +28,7 @@ class Scripted:
         self.answer = answer
         self.requests: list[Request] = []
         self.closed = 0
+        self.name = "scripted"
 
     def generate(self, requests: Sequence[Request], batch_size: int = 16) -> Iterator[tuple[int, Completion]]:
         for position in reversed(range(len(requests))):
@@ -37,7 +38,7 @@ class Scripted:
             yield position, self.answer(request, text)
 
     def fingerprint(self) -> Fingerprint:
-        return Fingerprint("scripted", "1", "test")
+        return Fingerprint(self.name, "1", "test")
 
     def close(self) -> None:
         self.closed += 1
@@ -192,7 +193,8 @@ def test_signature_pins_the_run(record: Record) -> None:
 
 def test_wrapped_models_get_finished_text(script: Any) -> None:
     backend = script(lambda request, text: Completion("1"))
-    Scorer("NousResearch/Nous-Hermes-13b", prompt=PROMPT).predict(SAMPLES[:1])
+    backend.name = "NousResearch/Nous-Hermes-13b"
+    Scorer(backend.name, prompt=PROMPT).predict(SAMPLES[:1])
     assert backend.requests[0].prompt == "### Instruction:\n\ns1 => h1\n### Response:\n"
     backend = script(lambda request, text: Completion("1"))
     Scorer("tower-13b", prompt=PROMPT).predict(SAMPLES[:1])
@@ -276,3 +278,57 @@ def test_mqm_errors_reach_the_segment(record: Record) -> None:
 def test_missing_answers_are_an_error_not_a_score(record: Record, tmp_path: Path) -> None:
     with pytest.raises(BackendError, match="no recorded answer"):
         Scorer(record(SAMPLES[:1], ["1"]), prompt=PROMPT).predict(SAMPLES)
+
+
+def test_retried_cut_sources_stay_marked(script: Any) -> None:
+    def answer(request: Request, text: str) -> Completion:
+        if len(text) > 100:
+            return Completion("", "too_long", len(text), len(text) - 100)
+        return Completion("Score: 40" if request.temperature else "hm")
+
+    script(answer)
+    segment = Scorer("x", prompt=PROMPT, fallback="retry").predict([Sample("a" * 500, "h")]).segments[0]
+    assert (segment.status, segment.attempts) == ("truncated", 2)
+    assert "source shortened" in (segment.reason or "")
+
+
+def test_stream_stops_at_a_failure_when_asked(script: Any) -> None:
+    script(lambda request, text: Completion("hm"))
+    with pytest.raises(UnreadAnswerError):
+        list(Scorer("x", prompt=PROMPT, fallback="error").stream(SAMPLES))
+
+
+def test_as_published_scores_off_the_scale_are_marked(record: Record, caplog: pytest.LogCaptureFixture) -> None:
+    model = record(SAMPLES[:2], ["85, because in 2019", "50"])
+    prediction = Scorer(model, prompt=PROMPT, decode="as-published").predict(SAMPLES[:2])
+    assert prediction.scores == [20.19, 0.5]
+    assert "off the scale" in (prediction.segments[0].reason or "")
+    assert "1 of 2 scores lie outside 0 … 1" in caplog.text
+
+
+def test_constant_scores_are_pointed_out(record: Record, caplog: pytest.LogCaptureFixture) -> None:
+    Scorer(record(SAMPLES, ["50", "50", "50"]), prompt=PROMPT).predict(SAMPLES)
+    assert "all scores are equal" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["falback", "gpus", "lang"])
+def test_misspelt_arguments_are_caught(name: str) -> None:
+    with pytest.raises(InputError, match=name):
+        Scorer("x", prompt=PROMPT, **{name: "x"})
+
+
+def test_recordings_take_no_engine_arguments(record: Record) -> None:
+    with pytest.raises(InputError, match="take no engine arguments: dtype"):
+        Scorer(record(SAMPLES, ["1", "2", "3"]), prompt=PROMPT, dtype="x").predict(SAMPLES)
+
+
+def test_a_recording_gets_the_prompt_of_its_model(record: Record) -> None:
+    from promptmetric.prompts import LanguagePair, get_prompt
+
+    spec = get_prompt("demo-translation")
+    model = record(
+        SAMPLES, ["Score: 1", "Score: 2", "Score: 3"], spec, langs=LanguagePair("en", "de"), model="smollm2-135m"
+    )
+    scorer = Scorer(model, langs="en-de")
+    assert scorer.prompt.id == "demo-translation"
+    assert scorer.predict(SAMPLES).scores == [0.01, 0.02, 0.03]

@@ -39,6 +39,8 @@ def read_samples(source: str, hypotheses: Sequence[str], limit: int | None = Non
     if twice:
         raise InputError(f"{', '.join(sorted(twice))}: given twice.")
     rows = _read_rows(source, "src")
+    if not hypotheses and not any({"hyp", "mt"} & row.keys() for row in rows):
+        raise InputError(f"{_label(source)} holds no hypotheses.", hint="Name their file with -t.")
     if not hypotheses:
         return {source: _samples(rows[:limit], source)}
     systems = {}
@@ -49,7 +51,7 @@ def read_samples(source: str, hypotheses: Sequence[str], limit: int | None = Non
                 f"{_label(source)} has {len(rows)} segments, but {_label(name)} has {len(theirs)}.",
                 hint="Line n of both must belong together; texts with line breaks inside need JSON lines (.jsonl).",
             )
-        merged = [{**_without_hypothesis(mine), **other} for mine, other in zip(rows, theirs, strict=True)]
+        merged = [_merge(mine, other, source, name) for mine, other in zip(rows, theirs, strict=True)]
         systems[name] = _samples(merged[:limit], name)
     return systems
 
@@ -58,8 +60,14 @@ def _samples(rows: Sequence[Mapping[str, Any]], name: str) -> list[Sample]:
     return [Sample.from_dict(row, f"{_label(name)}, line {row['line']}") for row in rows]
 
 
-def _without_hypothesis(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key not in ("hyp", "mt")}
+def _merge(mine: Mapping[str, Any], theirs: Mapping[str, Any], source: str, name: str) -> dict[str, Any]:
+    """A row of the source file with its row of a hypothesis file."""
+    where = f"{_label(source)}, line {mine['line']}"
+    if "src" not in mine:
+        raise InputError(f"{where}: 'src' is missing.")
+    if theirs.get("src", mine["src"]) != mine["src"]:
+        raise InputError(f"{where} and {_label(name)}, line {theirs['line']}: the sources differ.")
+    return {**{key: value for key, value in mine.items() if key not in ("hyp", "mt")}, **theirs}
 
 
 def _read_rows(name: str, key: str) -> list[dict[str, Any]]:
@@ -68,18 +76,21 @@ def _read_rows(name: str, key: str) -> list[dict[str, Any]]:
     if not lines:
         raise InputError(f"{_label(name)} is empty.")
     if name.endswith(_JSONL) or (name == STDIN and _is_json_object(lines[0])):
-        return [
+        rows = [
             {**_json_object(line, f"{_label(name)}, line {number}"), "line": number}
             for number, line in enumerate(lines, 1)
             if line.strip()
         ]
+        if not rows:
+            raise InputError(f"{_label(name)} is empty.")
+        return rows
     return [{key: line, "line": number} for number, line in enumerate(lines, 1)]
 
 
 def _read_lines(name: str) -> list[str]:
     """Lines as separated by line feeds alone: a segment may hold any other character that Unicode breaks lines at."""
     try:
-        content = sys.stdin.buffer.read() if name == STDIN else Path(name).read_bytes()
+        content = _read_stdin() if name == STDIN else Path(name).read_bytes()
         if name.endswith(".gz"):
             content = gzip.decompress(content)
     except FileNotFoundError as error:
@@ -97,10 +108,16 @@ def _read_lines(name: str) -> list[str]:
     return [line.removesuffix("\r") for line in lines]
 
 
+def _read_stdin() -> bytes:
+    if sys.stdin is None:
+        raise InputError("stdin is closed.")
+    return sys.stdin.buffer.read()
+
+
 def _json_object(line: str, where: str) -> dict[str, Any]:
     try:
         found = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{where}: not valid JSON: {error}.") from error
     if not isinstance(found, dict):
         raise InputError(f"{where}: not a JSON object.", hint='Write {"src": "…", "hyp": "…"} on each line.')
@@ -110,7 +127,7 @@ def _json_object(line: str, where: str) -> dict[str, Any]:
 def _is_json_object(line: str) -> bool:
     try:
         return isinstance(json.loads(line), dict)
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +12,7 @@ from types import TracebackType
 from typing import Any, get_args
 
 from promptmetric import __version__
-from promptmetric.backends import Backend, BackendName, open_backend
+from promptmetric.backends import Backend, BackendName, is_recording, open_backend
 from promptmetric.decoding import Decode, read_answer
 from promptmetric.decoding.fallback import RETRY_TEMPERATURES, Fallback, apply_fallback
 from promptmetric.errors import InputError
@@ -76,18 +77,19 @@ class Scorer:
         _check("backend", backend, get_args(BackendName))
         _check("decode", decode, ("auto", *get_args(Decode)))
         _check("fallback", fallback, get_args(Fallback))
+        _check_engine_arguments(engine)
         name = str(model)
         preset = find_model(name)
-        self.model = preset.hub_id if preset and name == preset.name != EMBEDDED_MODEL else name
+        self.model = preset.hub_id if preset and name.lower() == preset.name != EMBEDDED_MODEL else name
         self.task: Task = task
         self.langs = LanguagePair.parse(langs) if langs else None
         self.decode: Decode = "as-published" if decode == "as-published" else "text"
         self.fallback: Fallback = fallback
-        self.prompt = self._choose_prompt(prompt)
         self._backend_name: BackendName = backend
         self._loading: dict[str, Any] = {"revision": revision, "offline": offline, "record": record, **engine}
         self._backend: Backend | None = None
-        self._gpus: int | None = None
+        self._gpus = 1
+        self.prompt = self._choose_prompt(prompt)
 
     def predict(
         self,
@@ -122,15 +124,16 @@ class Scorer:
             UnreadAnswerError: an answer holds no score and `fallback` is `error`.
         """
         checked = self._checked(samples)
-        if accelerator == "cpu":
-            gpus = 0
+        gpus = 0 if accelerator == "cpu" else gpus
         segments: list[Segment] = []
         with Progress(len(checked), shown=progress_bar) as progress:
             for segment in self._stream(checked, batch_size, gpus):
                 segments.append(segment)
                 progress.advance()
         segments.sort(key=lambda segment: segment.index)
-        prediction = Prediction.from_segments(apply_fallback(segments, self.fallback), str(self.signature(checked)))
+        prediction = Prediction.from_segments(
+            apply_fallback(segments, self.fallback), str(self.signature(checked, gpus))
+        )
         self._report(prediction)
         return prediction
 
@@ -139,14 +142,17 @@ class Scorer:
     ) -> Iterator[Segment]:
         """Score samples one by one, as they finish (`Segment.index` is the place in the input).
 
-        Answers without a score come as `failed`: the mean is not known before the end. Arguments and errors are
-        those of `predict`.
+        Answers without a score come as `failed`, even with `fallback="mean"`: the mean is not known before the end.
+        Arguments and errors are those of `predict`.
         """
-        yield from self._stream(self._checked(samples), batch_size, gpus)
+        for segment in self._stream(self._checked(samples), batch_size, gpus):
+            if self.fallback == "error":
+                apply_fallback([segment], "error")
+            yield segment
 
-    def signature(self, samples: Iterable[Sample] = ()) -> Signature:
+    def signature(self, samples: Iterable[Sample] = (), gpus: int = 1) -> Signature:
         """What pins the scores of these samples. Loads the model where it is not loaded yet."""
-        fingerprint = self._open(self._gpus if self._gpus is not None else 1).fingerprint()
+        fingerprint = self._open(gpus).fingerprint()
         named = any(sample.src_lang or sample.tgt_lang for sample in samples)
         return Signature(
             prompt=self.prompt.id,
@@ -177,7 +183,9 @@ class Scorer:
 
     def _choose_prompt(self, prompt: str | Path | PromptSpec | None) -> PromptSpec:
         if prompt is None:
-            recommendation = recommend(self.model, self.task, self.langs)
+            recorded = is_recording(self.model, self._backend_name)
+            model = self._open(self._gpus).fingerprint().model if recorded else self.model
+            recommendation = recommend(model, self.task, self.langs)
             say = logger.info if recommendation.measured else logger.warning
             say("prompt %s: %s", recommendation.prompt, recommendation.why)
             prompt = recommendation.prompt
@@ -204,7 +212,7 @@ class Scorer:
         return checked
 
     def _open(self, gpus: int) -> Backend:
-        if self._backend is not None and self._gpus is not None and (self._gpus > 0) != (gpus > 0):
+        if self._backend is not None and (self._gpus > 0) != (gpus > 0):
             self.close()
         if self._backend is None:
             self._backend = open_backend(self.model, self._backend_name, gpus=gpus, **self._loading)
@@ -219,62 +227,69 @@ class Scorer:
         for index, sample in enumerate(samples):
             segment = _without_asking(index, sample, self.prompt)
             if segment is None:
-                questions[index] = self.prompt.render(sample, self.task, self.langs)
+                questions[index] = self._render(sample, index)
             else:
                 settled.append(segment)
         yield from settled
         if not questions:
             return
         backend = self._open(gpus)
-        pending = questions
+        cuts: dict[int, int] = {}  # characters kept of shortened sources
         for attempt, temperature in enumerate((0.0, *RETRY_TEMPERATURES), 1):
             unread: dict[int, tuple[Message, ...]] = {}
-            for segment, question in self._ask(backend, samples, pending, batch_size, temperature, attempt):
+            for segment in self._ask(backend, samples, questions, cuts, batch_size, temperature, attempt):
                 may_retry = self.fallback == "retry" and attempt <= len(RETRY_TEMPERATURES)
                 if segment.status == "failed" and segment.text is not None and may_retry:
-                    unread[segment.index] = question
+                    unread[segment.index] = questions[segment.index]
                 else:
                     yield segment
             if not unread:
                 return
-            pending = unread
+            questions = unread
 
     def _ask(
         self,
         backend: Backend,
         samples: list[Sample],
         questions: dict[int, tuple[Message, ...]],
+        cuts: dict[int, int],
         batch_size: int,
         temperature: float,
         attempt: int,
-    ) -> Iterator[tuple[Segment, tuple[Message, ...]]]:
-        """Ask questions, over-long ones again with a shortened source; yields each segment with what was asked."""
-        cuts: dict[int, int] = {}
+    ) -> Iterator[Segment]:
+        """Ask questions, over-long ones again with a shortened source, which `questions` and `cuts` then hold."""
+        model = backend.fingerprint().model
+        seed = attempt if temperature > 0 else 0
+        pending = list(questions)
         for _ in range(MOST_CUTS + 1):
-            requests = {index: self._request(question, temperature, attempt) for index, question in questions.items()}
-            too_long: dict[int, tuple[Message, ...]] = {}
+            requests = {
+                index: Request(wrap(questions[index], model), self.prompt.max_tokens, temperature, seed)
+                for index in pending
+            }
+            pending = []
             for index, completion in ask(backend, requests, batch_size):
                 if completion.finish != "too_long":
-                    yield self._segment(index, completion, samples[index], cuts.get(index), attempt), questions[index]
+                    yield self._segment(index, completion, samples[index], cuts.get(index), attempt)
                     continue
-                length = _shortened_length(
-                    cuts.get(index, len(samples[index].src)), sum(len(m.content) for m in questions[index]), completion
-                )
+                kept = cuts.get(index, len(samples[index].src))
+                length = _shortened_length(kept, sum(len(turn.content) for turn in questions[index]), completion)
                 if length <= 0:
-                    yield _failed(index, "even without its source, the prompt exceeds the model's window"), ()
+                    yield _failed(index, "even without its source, the prompt exceeds the model's window")
                     continue
                 cuts[index] = length
                 shortened = dataclasses.replace(samples[index], src=samples[index].src[:length])
-                too_long[index] = self.prompt.render(shortened, self.task, self.langs)
-            questions = too_long
-            if not questions:
+                questions[index] = self._render(shortened, index)
+                pending.append(index)
+            if not pending:
                 return
-        for index in questions:
-            yield _failed(index, "the prompt exceeds the model's window"), ()
+        for index in pending:
+            yield _failed(index, "the prompt exceeds the model's window")
 
-    def _request(self, question: tuple[Message, ...], temperature: float, attempt: int) -> Request:
-        seed = attempt if temperature > 0 else 0
-        return Request(wrap(question, self.model), self.prompt.max_tokens, temperature, seed)
+    def _render(self, sample: Sample, index: int) -> tuple[Message, ...]:
+        try:
+            return self.prompt.render(sample, self.task, self.langs)
+        except InputError as error:
+            raise type(error)(f"sample {index}: {error.args[0]}", hint=error.hint) from error
 
     def _segment(self, index: int, completion: Completion, sample: Sample, cut: int | None, attempt: int) -> Segment:
         reading = read_answer(completion.text, self.prompt.scale, self.decode, complete=completion.finish != "length")
@@ -282,6 +297,8 @@ class Scorer:
         if cut is not None:
             shortened = f"source shortened from {len(sample.src)} to {cut} characters to fit the model's window"
             reason = f"{shortened}; {reason}" if reason else shortened
+        if reading.value is not None and not self.prompt.scale.contains(reading.value):
+            reason = f"{reading.value:g} is off the scale {self.prompt.scale}; kept, as published"
         if reading.value is None:
             return _failed(index, reason or "no score", completion.text, attempt)
         return Segment(
@@ -307,6 +324,11 @@ class Scorer:
                 logger.warning("%s: they are NaN and marked failed, and so is the system score", what)
         if cut := prediction.count("truncated"):
             logger.warning("%d of %d sources were shortened to fit the model's window (marked truncated)", cut, total)
+        defined = [score for score in prediction.scores if not math.isnan(score)]
+        if odd := sum(not 0 <= score <= 1 for score in defined):
+            logger.warning("%d of %d scores lie outside 0 … 1: decode='as-published' checks no range", odd, total)
+        if len(defined) > 1 and len(set(defined)) == 1:
+            logger.warning("all scores are equal: they tell no segment from another")
         if empty := prediction.count("empty"):
             logger.warning("%d of %d hypotheses are empty: they got the worst score, 0 (marked empty)", empty, total)
 
@@ -314,6 +336,16 @@ class Scorer:
 def _check(name: str, value: object, known: tuple[Any, ...]) -> None:
     if value not in known:
         raise InputError(f"{name}={value!r} is not known.", hint=f"Known: {', '.join(map(str, known))}.")
+
+
+def _check_engine_arguments(engine: Mapping[str, Any]) -> None:
+    """Catch what was meant for the scorer itself."""
+    if "gpus" in engine:
+        raise InputError("gpus is an argument of predict, not of Scorer.")
+    own = ("prompt", "task", "langs", "backend", "decode", "fallback", "revision", "offline", "record")
+    for name in engine:
+        if near := difflib.get_close_matches(name, own, n=1, cutoff=0.8):
+            raise InputError(f"{name!r} is no argument of Scorer.", hint=f"Did you mean {near[0]!r}?")
 
 
 def _without_asking(index: int, sample: Sample, prompt: PromptSpec) -> Segment | None:

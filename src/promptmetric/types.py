@@ -67,8 +67,8 @@ class Sample:
             ref=_optional_text(fields, "ref", where),
             src_lang=_optional_text(fields, "src_lang", where),
             tgt_lang=_optional_text(fields, "tgt_lang", where),
-            doc=_optional_text(fields, "doc", where),
-            system=_optional_text(fields, "system", where),
+            doc=None if fields.get("doc") is None else str(fields["doc"]),
+            system=None if fields.get("system") is None else str(fields["system"]),
             examples=_demonstrations(fields.get("examples"), where),
         )
 
@@ -184,7 +184,7 @@ class Segment:
 
     Attributes:
         index: position of the sample in the input, from 0.
-        score: 0 worst … 1 best; NaN where `status` is `failed`.
+        score: 0 worst … 1 best; NaN where `status` is `failed`. Only `decode="as-published"` may leave that range.
         raw: the value on the prompt's own scale, as read; None where nothing was read.
         status: how the score came about.
         text: the model's answer; None where the model was not asked.

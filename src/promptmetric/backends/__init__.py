@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,7 +11,7 @@ from promptmetric.backends.base import Backend, Fingerprint
 from promptmetric.errors import BackendError, InputError
 from promptmetric.types import EMBEDDED_MODEL
 
-__all__ = ["Backend", "BackendName", "Fingerprint", "open_backend"]
+__all__ = ["Backend", "BackendName", "Fingerprint", "is_recording", "open_backend"]
 
 logger = logging.getLogger("promptmetric")
 
@@ -46,16 +47,19 @@ def open_backend(
         raise BackendError(
             "servers are not supported in this version.", hint="Name a hub id, a model folder or a .gguf file."
         )
-    is_recording = model.endswith((".jsonl", ".jsonl.gz"))
-    if backend == "replay" or (backend == "auto" and is_recording):
+    if is_recording(model, backend):
         if not Path(model).is_file():
             raise InputError(f"{model}: no such file of recorded answers.")
         if record is not None:
             raise InputError("answers that are replayed cannot be recorded again.", hint="Drop --record.")
+        if engine:
+            raise InputError(f"recorded answers take no engine arguments: {', '.join(engine)}.")
         from promptmetric.backends.replay import ReplayBackend
 
         logger.info("backend replay, because %s holds recorded answers", model)
         return ReplayBackend(model)
+    if record is not None:
+        _check_record(Path(record))
     opened = _open_transformers(model, gpus=gpus, revision=revision, offline=offline, **engine)
     engine_used = opened.fingerprint().engine
     device = (
@@ -67,6 +71,20 @@ def open_backend(
     from promptmetric.backends.replay import RecordingBackend
 
     return RecordingBackend(opened, record)
+
+
+def is_recording(model: str, backend: BackendName) -> bool:
+    """Whether the model is a file of recorded answers."""
+    return backend == "replay" or (backend == "auto" and model.endswith((".jsonl", ".jsonl.gz")))
+
+
+def _check_record(path: Path) -> None:
+    """Find out before a model loads whether answers can be kept there."""
+    if path.suffix == ".gz":
+        raise InputError(f"{path}: answers are recorded uncompressed.", hint="Name a .jsonl file.")
+    writable = os.access(path, os.W_OK) if path.exists() else os.access(path.absolute().parent, os.W_OK)
+    if path.is_dir() or not writable:
+        raise InputError(f"{path}: cannot be written.")
 
 
 def _open_transformers(model: str, *, gpus: int, revision: str | None, offline: bool, **engine: Any) -> Backend:

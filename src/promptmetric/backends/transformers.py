@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import logging
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -80,6 +81,7 @@ class TransformersBackend:
         self._model.eval()
         if self._tokenizer.pad_token is None:
             self._tokenizer.pad_token = self._tokenizer.eos_token
+        self._special = _special_tokens(self._tokenizer)
         self._eos = _eos_ids(self._model, self._tokenizer)
         # A model's own sampling defaults must not colour our decoding.
         self._model.generation_config = transformers.GenerationConfig(
@@ -167,6 +169,10 @@ class TransformersBackend:
             for prompt, answer in zip(prompts, output[:, width:], strict=True)
         ]
 
+    def _defused(self, text: str) -> str:
+        """Break up control tokens in a text with a zero-width space: a hypothesis must not end its own turn."""
+        return self._special.sub(lambda m: f"{m[0][0]}\u200b{m[0][1:]}", text) if self._special else text
+
     def _completion(self, answer: list[int], prompt_tokens: int) -> Completion:
         end = next((i for i, token in enumerate(answer) if token in self._eos), None)
         text = self._tokenizer.decode(answer[:end], skip_special_tokens=True)
@@ -175,13 +181,14 @@ class TransformersBackend:
     def _tokenise(self, request: Request) -> list[int]:
         """Token ids of a prompt. The chat template brings its own special tokens, so none are added to it."""
         if isinstance(request.prompt, str):
-            return list(self._tokenizer(request.prompt)["input_ids"])
+            return list(self._tokenizer(self._defused(request.prompt))["input_ids"])
         if self._tokenizer.chat_template is None:
-            return list(self._tokenizer("\n\n".join(turn.content for turn in request.prompt))["input_ids"])
+            text = "\n\n".join(turn.content for turn in request.prompt)
+            return list(self._tokenizer(self._defused(text))["input_ids"])
         begun = request.prompt[-1].role == "assistant"
         try:
             encoded = self._tokenizer.apply_chat_template(
-                [{"role": turn.role, "content": turn.content} for turn in request.prompt],
+                [{"role": turn.role, "content": self._defused(turn.content)} for turn in request.prompt],
                 add_generation_prompt=not begun,
                 continue_final_message=begun,
                 return_dict=True,
@@ -192,6 +199,13 @@ class TransformersBackend:
                 hint="Some models know no system turn: take a prompt with user turns only.",
             ) from error
         return list(encoded["input_ids"])
+
+
+def _special_tokens(tokenizer: Any) -> re.Pattern[str] | None:
+    """The texts that the tokenizer turns into control tokens."""
+    added = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
+    tokens = sorted({*added, *tokenizer.all_special_tokens}, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, tokens))) if tokens else None
 
 
 def best_dtype(device: str) -> torch.dtype:
@@ -246,7 +260,8 @@ def _explained(model: str) -> Iterator[None]:
         raise ModelUnavailableError(
             f"{model}: cannot be loaded: {first_line}",
             hint="Name a hub id this machine can fetch, a folder with config.json, tokenizer and safetensors files "
-            "(fetched elsewhere with `hf download`), or a .gguf file; `promptmetric models list` prints presets.",
+            "(fetched elsewhere with `hf download`), or a .gguf file; `promptmetric models list` prints presets. "
+            "Pickled weights are read only in Python, with Scorer(…, use_safetensors=False).",
         ) from error
 
 

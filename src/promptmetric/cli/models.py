@@ -46,4 +46,4 @@ def list_models(output_format: str) -> None:
             ],
         )
     )
-    click.echo(f"\nKendall: median over descriptions and datasets; {evidence().source}.")
+    click.echo(f"\nKendall: median over descriptions and datasets of the train split; {evidence().source}.")

@@ -116,6 +116,7 @@ def recommend(model: str, task: Any, langs: str | None, output_format: str) -> N
     if choice.correlations:
         click.echo("")
         click.echo(_correlation_table([{"model": choice.model, **c.model_dump()} for c in choice.correlations]))
+        click.echo("the prompt was chosen on the rows of train; dev, test and test2 are independent of the choice")
     click.echo(f"\nrule: {evidence().rule}\nsource: {evidence().source}")
 
 

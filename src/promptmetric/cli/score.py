@@ -25,7 +25,7 @@ class _SeveralValues(click.Command):
             if is_value and inside and expanded[-1] not in names:
                 expanded.append("-t")
             expanded.append(argument)
-            inside = argument in names or (inside and is_value)
+            inside = argument.partition("=")[0] in names or (inside and is_value)
         return super().parse_args(ctx, expanded)
 
 
@@ -74,7 +74,7 @@ class _SeveralValues(click.Command):
     type=click.FloatRange(0, 1),
     default=0.2,
     show_default=True,
-    help="Exit with 3 if a larger share of the answers holds no score.",
+    help="Exit with 3 if more of a file's segments hold no score.",
 )
 @click.pass_context
 def score(
@@ -123,11 +123,12 @@ def score(
     else:
         click.echo(text, nl=False)
     logger.info("signature %s", whole.signature)
-    if whole.failed_share > max_failed:
-        click.echo(
-            f"Error: {whole.failed_share:.1%} of the segments hold no score, more than --max-failed {max_failed:.1%}.",
-            err=True,
-        )
+    too_many = [name for name, prediction in predictions.items() if prediction.failed_share > max_failed]
+    for name in too_many:
+        share = predictions[name].failed_share
+        message = f"Error: {name}: {share:.1%} of the segments hold no score, more than --max-failed {max_failed:.1%}."
+        click.echo(message, err=True)
+    if too_many:
         ctx.exit(3)
 
 
@@ -139,9 +140,12 @@ def _check_writable(output: str) -> None:
 
 def _write(output: str, text: str) -> None:
     """Write beside the target and move, so that a crash leaves the old file or the new one."""
-    target = Path(output)
-    scratch = target.with_name(f".{target.name}.part")
+    target = Path(output).resolve()
     try:
+        if target.exists() and not target.is_file():  # a pipe or device
+            target.write_text(text, encoding="utf-8")
+            return
+        scratch = target.with_name(f".{target.name}.part")
         scratch.write_text(text, encoding="utf-8")
         scratch.replace(target)
     except OSError as error:

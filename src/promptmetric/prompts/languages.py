@@ -30,7 +30,7 @@ class LanguagePair(NamedTuple):
             )
         for code in codes:
             language_name(code)
-        return cls(*codes)
+        return cls(*(code if "_" in code else code.lower() for code in codes))
 
     def __str__(self) -> str:
         return f"{self.src}-{self.tgt}"

@@ -125,7 +125,7 @@ def recommend(name: str, task: Task = "translation", langs: LanguagePair | None 
     model = find_model(name)
     if model is not None and model.name == EMBEDDED_MODEL:
         suffix = "translation" if task == "translation" else "summary"
-        return Recommendation(prompt=f"demo-{suffix}", why="the demonstration model's own prompt", measured=True)
+        return Recommendation(prompt=f"demo-{suffix}", why="the demonstration model's own prompt", measured=False)
     choice = _choice(model.name) if model else None
     if model is None or choice is None:
         general = _choice("any")

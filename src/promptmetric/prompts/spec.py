@@ -107,7 +107,7 @@ class PromptSpec(BaseModel):
             )
             raise PromptError(
                 f"{path}: not a valid prompt: {problems}.",
-                hint="`promptmetric prompts show demo-translation --format toml` prints one to start from.",
+                hint="README.md, section Prompts, has one to start from.",
             ) from error
 
     @property

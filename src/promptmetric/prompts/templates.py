@@ -1,4 +1,4 @@
-"""Jinja templates in a sandbox: a prompt may come from anybody, and a segment may contain anything."""
+"""Jinja templates in a sandbox: no template reaches Python, and a segment may contain anything."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def fill(text: str, values: dict[str, Any]) -> str:
     """
     try:
         return _compiled(text).render(values)
-    except (TemplateError, OverflowError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+    except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
         raise PromptError(f"the prompt template cannot be filled: {error}.") from error
 
 

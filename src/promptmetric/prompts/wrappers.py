@@ -28,7 +28,8 @@ def wrap(messages: tuple[Message, ...], model: str) -> str | tuple[Message, ...]
     Several turns are joined by blank lines, since a wrapper knows one instruction only; a last turn of the assistant
     follows the frame.
     """
-    wrapper = next((w for w in _wrappers() if any(part in model.lower() for part in w.match)), None)
+    name = model.rstrip("/").rsplit("/", 1)[-1].lower()
+    wrapper = next((w for w in _wrappers() if any(part in name for part in w.match)), None)
     if wrapper is None:
         return messages
     begun = messages[-1].content if messages[-1].role == "assistant" else ""
