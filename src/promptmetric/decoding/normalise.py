@@ -35,7 +35,7 @@ _EN_DASH_AS_MINUS = re.compile(r"(?<![^\s:=(\[\"'])–(?=\d)")
 _MINUS_AS_WORD = re.compile(r"\b(?:minus|negative)\s(?=\d)", re.IGNORECASE)
 _THOUGHT = re.compile(r".*</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
 _NEXT_EXAMPLE = re.compile(
-    r"(?<=\S)\s*\n\s*(?:Source(?: Text)?\s*:|#{2,}\s*Instruction|Now it is your turn|(?:User|Human)\s*:|<\|im_start)",
+    r"\n\s*(?:Source(?: Text)?\s*:|#{2,}\s*Instruction|Now it is your turn|(?:User|Human)\s*:|<\|im_start)",
     re.IGNORECASE,
 )
 
@@ -46,7 +46,7 @@ def normalise(text: str) -> str:
     What is not the answer is blanked out: the thoughts of a reasoning model (up to `</think>`), and whatever follows
     when a model goes on to invent the next example.
     """
-    if follow := _NEXT_EXAMPLE.search(text):
+    if (follow := _NEXT_EXAMPLE.search(text)) and text[: follow.start()].strip():
         text = text[: follow.start()] + " " * (len(text) - follow.start())
     text = text.translate(_REPLACEMENTS)
     if not text.isascii():
@@ -55,8 +55,9 @@ def normalise(text: str) -> str:
         )
         text = _EN_DASH_AS_MINUS.sub("-", text)
     text = _MINUS_AS_WORD.sub(lambda match: " " * (len(match[0]) - 1) + "-", text)
-    thought = _THOUGHT.match(text)
-    return " " * thought.end() + text[thought.end() :] if thought else text
+    if "</" in text and (thought := _THOUGHT.match(text)):
+        return " " * thought.end() + text[thought.end() :]
+    return text
 
 
 def blank(text: str, pattern: re.Pattern[str]) -> str:

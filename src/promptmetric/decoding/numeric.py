@@ -86,10 +86,11 @@ _OTHER_SCORE = re.compile(
 # Numbers that describe the scale, list the options, count something, or lead to the result of a sum.
 _NO_SCORE = re.compile(
     rf"\bscale\b\s*(?:(?:ranging\s+)?(?:of|from|between|is|:)\s*)?[(\[]?{_SIGNED}\s*(?:-|–|to|and|/)\s*{_SIGNED}"
-    rf"|{_ALONE}\s*(?:being|indicat\w+|mean(?:s|ing)|represent\w*|stands\s+for|is\s+assigned)\b"
-    rf"|{_ALONE}\s*\([^)\n]{{1,30}}\)\s*(?:to|-|–)\s*{_SIGNED}\s*\([^)\n]{{1,30}}\)"
-    rf"|{_ALONE}(?:\s*,\s*{_SIGNED}){{0,9}}\s*,?\s*\bor\s+{_SIGNED}"
-    rf"|{_ALONE}(?:\s*[-+*/×]\s*{_DIGITS}){{1,9}}\s*=(?=\s*[-+]?\d)"
+    rf"|(?=[-+.\d]){_ALONE}(?:"
+    r"\s*(?:being|indicat\w+|mean(?:s|ing)|represent\w*|stands\s+for|is\s+assigned)\b"
+    rf"|\s*\([^)\n]{{1,30}}\)\s*(?:to|-|–)\s*{_SIGNED}\s*\([^)\n]{{1,30}}\)"
+    rf"|(?:\s*,\s*{_SIGNED}){{0,9}}\s*,?\s*\bor\s+{_SIGNED}"
+    rf"|(?:\s*[-+*/×]\s*{_DIGITS}){{1,9}}\s*=(?=\s*[-+]?\d))"
     rf"|\b(?:errors?|mistakes?|issues?|words?)\b\s*[:=]\s*{_SIGNED}",
     re.IGNORECASE,
 )
