@@ -217,6 +217,33 @@ def test_bad_input_is_named_before_any_model_loads(
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize("output", ["src.txt", "a.txt", "p.toml", "answers.jsonl", "./a.txt"])
+def test_output_never_overwrites_what_the_run_needs(output: str, folder: Path) -> None:
+    before = (folder / output).read_bytes()
+    result = score("-s", "src.txt", "-t", "a.txt", "-o", output)
+    assert result.exit_code == 2
+    assert "would be overwritten" in result.stderr
+    assert (folder / output).read_bytes() == before
+
+
+def test_output_keeps_the_mode_and_dash_is_stdout(folder: Path) -> None:
+    out = folder / "out.txt"
+    out.touch(0o640)
+    assert score("-s", "src.txt", "-t", "b.txt", "-o", "out.txt").exit_code == 0
+    assert out.stat().st_mode & 0o777 == 0o640
+    assert score("-s", "src.txt", "-t", "b.txt", "-o", "-").stdout == out.read_text(encoding="utf-8")
+
+
+def test_nearly_a_preset_is_not_looked_for_on_the_hub(folder: Path) -> None:
+    result = run("score", "-s", "src.txt", "-t", "a.txt", "-m", "tower13b")
+    assert result.exit_code == 2
+    assert "Did you mean tower-13b?" in result.stderr
+
+
+def test_a_pattern_without_prompts_is_an_error() -> None:
+    assert run("prompts", "list", "nope").exit_code == 2
+
+
 def test_runtime_failures_exit_with_1(folder: Path) -> None:
     (folder / "other.txt").write_text("x\ny\nz\n", encoding="utf-8")
     result = score("-s", "src.txt", "-t", "other.txt")
@@ -231,7 +258,7 @@ def test_interruption_is_no_traceback(folder: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("promptmetric.scorer.ask", interrupt)
     result = score("-s", "src.txt", "-t", "a.txt")
     assert result.exit_code == 130
-    assert "--record FILE" in result.stderr
+    assert "kept with --record FILE" in result.stderr
 
 
 def test_prompts_list() -> None:

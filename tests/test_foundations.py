@@ -103,6 +103,7 @@ def test_samples_bring_demonstrations() -> None:
         ({}, "it has: nothing"),
         ({"src": "a", "mt": None}, "'mt' must be text, not NoneType"),
         ({"src": 1, "mt": "a"}, "'src' must be text, not int"),
+        ({"src": "a", "mt": "x \ud83d"}, "lone surrogate"),
         ({"src": "a", "mt": "b", "hyp": "c"}, "both given and differ"),
         ({"src": "a", "mt": "b", "examples": "x"}, "must be a list"),
         ({"src": "a", "mt": "b", "examples": [{"src": "a"}]}, "example 1: an example needs"),

@@ -37,6 +37,7 @@ def test_slow_work_prints_lines_ever_more_rarely(
     lines = err.splitlines()
     assert lines[0].startswith("scored 2 of 100 segments in ")
     assert 3 <= len(lines) <= 8
+    assert lines[-1].startswith("scored 100 of 100 segments in ")
 
 
 def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -332,3 +332,17 @@ def test_a_recording_gets_the_prompt_of_its_model(record: Record) -> None:
     scorer = Scorer(model, langs="en-de")
     assert scorer.prompt.id == "demo-translation"
     assert scorer.predict(SAMPLES).scores == [0.01, 0.02, 0.03]
+
+
+def test_unnamed_languages_are_pointed_out(record: Record, caplog: pytest.LogCaptureFixture) -> None:
+    from promptmetric.prompts import get_prompt
+
+    spec = get_prompt("prexme:zs/neutral/0..100")
+    Scorer(record(SAMPLES[:1], ["5"], spec), prompt=spec).predict(SAMPLES[:1])
+    assert "no language pair is given for 1 segments" in caplog.text
+
+
+@pytest.mark.parametrize("arguments", [{"batch_size": "8"}, {"batch_size": 0}, {"gpus": -1}])
+def test_bad_numbers_are_bad_input(arguments: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="whole number"):
+        Scorer("x", prompt=PROMPT).predict(SAMPLES, **arguments)

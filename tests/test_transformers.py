@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from promptmetric import Scorer, Signature
-from promptmetric.errors import BackendError, ModelUnavailableError
+from promptmetric.errors import BackendError, InputError, ModelUnavailableError
 from promptmetric.types import Message, Request
 
 pytestmark = pytest.mark.engine
@@ -186,7 +186,11 @@ def test_a_closed_model_answers_no_more(tiny: Path) -> None:
 
 def test_missing_models_get_a_way_out(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    for name in (str(tmp_path / "empty"), "nobody/nothing"):
+    with pytest.raises(InputError, match=r"no config\.json"):
+        open_backend(str(tmp_path / "empty"), gpus=0)
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half/config.json").write_text("{}", encoding="utf-8")
+    for name in (str(tmp_path / "half"), "nobody/nothing"):
         with pytest.raises(ModelUnavailableError, match="cannot be loaded") as caught:
             open_backend(name, gpus=0, offline=True)
         assert "promptmetric models list" in str(caught.value)

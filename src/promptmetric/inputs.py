@@ -6,7 +6,7 @@ import gzip
 import json
 import sys
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ def read_samples(source: str, hypotheses: Sequence[str], limit: int | None = Non
     if twice:
         raise InputError(f"{', '.join(sorted(twice))}: given twice.")
     rows = _read_rows(source, "src")
-    if not hypotheses and not any({"hyp", "mt"} & row.keys() for row in rows):
+    if not hypotheses and not any({"hyp", "mt"} & fields.keys() for _, fields in rows):
         raise InputError(f"{_label(source)} holds no hypotheses.", hint="Name their file with -t.")
     if not hypotheses:
         return {source: _samples(rows[:limit], source)}
@@ -56,35 +56,40 @@ def read_samples(source: str, hypotheses: Sequence[str], limit: int | None = Non
     return systems
 
 
-def _samples(rows: Sequence[Mapping[str, Any]], name: str) -> list[Sample]:
-    return [Sample.from_dict(row, f"{_label(name)}, line {row['line']}") for row in rows]
+_Row = tuple[int, dict[str, Any]]
+"""A line number and the fields of a sample."""
 
 
-def _merge(mine: Mapping[str, Any], theirs: Mapping[str, Any], source: str, name: str) -> dict[str, Any]:
+def _samples(rows: Sequence[_Row], name: str) -> list[Sample]:
+    return [Sample.from_dict(fields, f"{_label(name)}, line {number}") for number, fields in rows]
+
+
+def _merge(mine: _Row, theirs: _Row, source: str, name: str) -> _Row:
     """A row of the source file with its row of a hypothesis file."""
-    where = f"{_label(source)}, line {mine['line']}"
-    if "src" not in mine:
+    (my_line, my_fields), (line, fields) = mine, theirs
+    where = f"{_label(source)}, line {my_line}"
+    if "src" not in my_fields:
         raise InputError(f"{where}: 'src' is missing.")
-    if theirs.get("src", mine["src"]) != mine["src"]:
-        raise InputError(f"{where} and {_label(name)}, line {theirs['line']}: the sources differ.")
-    return {**{key: value for key, value in mine.items() if key not in ("hyp", "mt")}, **theirs}
+    if fields.get("src", my_fields["src"]) != my_fields["src"]:
+        raise InputError(f"{where} and {_label(name)}, line {line}: the sources differ.")
+    return line, {**{key: value for key, value in my_fields.items() if key not in ("hyp", "mt")}, **fields}
 
 
-def _read_rows(name: str, key: str) -> list[dict[str, Any]]:
-    """A dict a segment, with its line number; a line of plain text is a dict with one `key`."""
+def _read_rows(name: str, key: str) -> list[_Row]:
+    """A row a segment; a line of plain text has the one field `key`."""
     lines = _read_lines(name)
     if not lines:
         raise InputError(f"{_label(name)} is empty.")
     if name.endswith(_JSONL) or (name == STDIN and _is_json_object(lines[0])):
         rows = [
-            {**_json_object(line, f"{_label(name)}, line {number}"), "line": number}
+            (number, _json_object(line, f"{_label(name)}, line {number}"))
             for number, line in enumerate(lines, 1)
             if line.strip()
         ]
         if not rows:
             raise InputError(f"{_label(name)} is empty.")
         return rows
-    return [{key: line, "line": number} for number, line in enumerate(lines, 1)]
+    return [(number, {key: line}) for number, line in enumerate(lines, 1)]
 
 
 def _read_lines(name: str) -> list[str]:

@@ -18,6 +18,7 @@ from promptmetric.decoding.fallback import RETRY_TEMPERATURES, Fallback, apply_f
 from promptmetric.errors import InputError
 from promptmetric.execution import Progress, ask
 from promptmetric.prompts import LanguagePair, PromptSpec, find_model, get_prompt, recommend, wrap
+from promptmetric.prompts.presets import models
 from promptmetric.signature import Signature
 from promptmetric.types import (
     EMBEDDED_MODEL,
@@ -81,8 +82,10 @@ class Scorer:
         name = str(model)
         preset = find_model(name)
         self.model = preset.hub_id if preset and name.lower() == preset.name != EMBEDDED_MODEL else name
+        if preset is None and "/" not in name and not Path(name).exists():
+            _suggest_preset(name)
         self.task: Task = task
-        self.langs = LanguagePair.parse(langs) if langs else None
+        self.langs = LanguagePair.parse(langs) if langs is not None else None
         self.decode: Decode = "as-published" if decode == "as-published" else "text"
         self.fallback: Fallback = fallback
         self._backend_name: BackendName = backend
@@ -200,8 +203,8 @@ class Scorer:
 
     def _checked(self, samples: Iterable[Sample | Mapping[str, Any]]) -> list[Sample]:
         """Turn input into samples."""
-        if isinstance(samples, str | bytes | Mapping):
-            raise InputError("samples must be a list of samples, not a single one.", hint="Write [sample].")
+        if isinstance(samples, str | bytes | Mapping) or not isinstance(samples, Iterable):
+            raise InputError("samples must be a list of samples.", hint="Write [sample] for a single one.")
         checked = []
         for index, sample in enumerate(samples):
             if isinstance(sample, Mapping):
@@ -220,8 +223,10 @@ class Scorer:
         return self._backend
 
     def _stream(self, samples: list[Sample], batch_size: int, gpus: int) -> Iterator[Segment]:
-        if batch_size < 1:
-            raise InputError(f"batch_size must be at least 1, not {batch_size}.")
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise InputError(f"batch_size must be a whole number from 1, not {batch_size!r}.")
+        if not isinstance(gpus, int) or gpus < 0:
+            raise InputError(f"gpus must be a whole number from 0, not {gpus!r}.")
         questions: dict[int, tuple[Message, ...]] = {}
         settled: list[Segment] = []
         for index, sample in enumerate(samples):
@@ -233,6 +238,10 @@ class Scorer:
         yield from settled
         if not questions:
             return
+        if self.task == "translation" and self.prompt.names_languages:
+            unnamed = sum(not (self.langs or samples[index].tgt_lang) for index in questions)
+            if unnamed:
+                logger.warning("no language pair is given for %d segments: the prompt says just 'translation'", unnamed)
         backend = self._open(gpus)
         cuts: dict[int, int] = {}  # characters kept of shortened sources
         for attempt, temperature in enumerate((0.0, *RETRY_TEMPERATURES), 1):
@@ -336,6 +345,12 @@ class Scorer:
 def _check(name: str, value: object, known: tuple[Any, ...]) -> None:
     if value not in known:
         raise InputError(f"{name}={value!r} is not known.", hint=f"Known: {', '.join(map(str, known))}.")
+
+
+def _suggest_preset(name: str) -> None:
+    """A name without a slash that nearly is a preset's would only be looked for on the hub in vain."""
+    if near := difflib.get_close_matches(name, [model.name for model in models()], n=1, cutoff=0.75):
+        raise InputError(f"no model is named {name!r}.", hint=f"Did you mean {near[0]}?")
 
 
 def _check_engine_arguments(engine: Mapping[str, Any]) -> None:

@@ -81,6 +81,10 @@ def _text(fields: Mapping[str, Any], key: str, where: str) -> str:
     value = fields[key]
     if not isinstance(value, str):
         raise InputError(f"{where}: '{key}' must be text, not {type(value).__name__}.")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{where}: '{key}' holds half a character (a lone surrogate) at {error.start}.") from error
     return value
 
 

@@ -85,6 +85,11 @@ def _check_record(path: Path) -> None:
     writable = os.access(path, os.W_OK) if path.exists() else os.access(path.absolute().parent, os.W_OK)
     if path.is_dir() or not writable:
         raise InputError(f"{path}: cannot be written.")
+    if path.exists():
+        from promptmetric.backends.replay import read_records
+
+        kept = sum(1 for _ in read_records(path, skip_torn_end=True))
+        logger.info("%s holds %d answers: those of this model and prompt are not asked again", path, kept)
 
 
 def _open_transformers(model: str, *, gpus: int, revision: str | None, offline: bool, **engine: Any) -> Backend:
@@ -109,6 +114,8 @@ def _open_transformers(model: str, *, gpus: int, revision: str | None, offline: 
     is_path = model.startswith(("/", "./", "../", "~")) or model.endswith(".gguf")
     if is_path and not Path(model).expanduser().exists():
         raise InputError(f"{model}: no such model folder or file.")
+    if Path(model).expanduser().is_dir() and not (Path(model).expanduser() / "config.json").exists():
+        raise InputError(f"{model}: not a model folder: it has no config.json.")
     from promptmetric.backends.transformers import TransformersBackend
 
     logger.info("loading %s", model)

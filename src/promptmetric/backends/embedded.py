@@ -119,4 +119,6 @@ def _convert(gguf: Path, folder: Path) -> Path:
     backend = TransformersBackend(gguf, gpus=0, offline=True, dtype=torch.bfloat16)
     backend.save(folder)
     backend.close()
+    for file in folder.iterdir():
+        file.chmod(0o644)  # a cache may be shared
     return folder

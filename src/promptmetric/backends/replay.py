@@ -45,7 +45,7 @@ class ReplayBackend:
                 raise BackendError(
                     f"{self._path}: no recorded answer for {missing} of {len(requests)} questions; "
                     f"the first is {_shorten(request)!r}.",
-                    hint="Replay with the prompt, task, languages and samples that were recorded.",
+                    hint="Replay with the prompt, task, languages and samples that were recorded (retries too).",
                 )
             yield position, completion
 

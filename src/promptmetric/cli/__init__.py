@@ -26,7 +26,9 @@ class _Group(click.Group):
             click.echo(f"Error: {error}", err=True)
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
-            click.echo("Interrupted. With `--record FILE`, answers are kept and the same command goes on.", err=True)
+            click.echo(
+                "Interrupted. Answers kept with --record FILE are not asked again; without it, none are kept.", err=True
+            )
             ctx.exit(INTERRUPTED)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from promptmetric.errors import InputError
+
 _FORMAT = click.option(
     "--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
@@ -34,6 +36,8 @@ def list_prompts(pattern: str | None, output_format: str) -> None:
     from promptmetric.report.tables import table
 
     chosen = [prompt_id for prompt_id in prompt_ids() if fnmatch.fnmatchcase(prompt_id, pattern or "*")]
+    if not chosen:
+        raise InputError(f"no prompt matches {pattern!r}.", hint="* stands for anything: 'prexme:zs/*/0..100'.")
     if output_format == "json":
         click.echo(json.dumps([_summary(get_prompt(prompt_id)) for prompt_id in chosen], ensure_ascii=False, indent=1))
         return

@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import shutil
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from promptmetric.errors import InputError
+from promptmetric.errors import InputError, PromptmetricError
 
 
 class _SeveralValues(click.Command):
@@ -42,10 +45,22 @@ class _SeveralValues(click.Command):
 )
 @click.option("-l", "--langs", metavar="PAIR", help="Language pair, such as en-de.")
 @click.option("--task", type=click.Choice(["translation", "summarization"]), default="translation", show_default=True)
-@click.option("-m", "--model", default="auto", show_default=True, help="Preset, hub id, model folder, .gguf file.")
+@click.option(
+    "-m",
+    "--model",
+    default="auto",
+    show_default=True,
+    help="Preset, hub id, model folder, .gguf file, or .jsonl of recorded answers.",
+)
 @click.option("-p", "--prompt", help="Prompt id or .toml file.  [default: the one measured best for the model]")
 @click.option("--backend", type=click.Choice(["auto", "transformers", "replay"]), default="auto", show_default=True)
-@click.option("--decode", type=click.Choice(["auto", "text", "as-published"]), default="auto", show_default=True)
+@click.option(
+    "--decode",
+    type=click.Choice(["auto", "text", "as-published"]),
+    default="auto",
+    show_default=True,
+    help="How answers are read: by our parser (auto, text), or as the PrExMe paper did.",
+)
 @click.option(
     "--fallback",
     type=click.Choice(["mean", "nan", "error", "retry"]),
@@ -63,7 +78,7 @@ class _SeveralValues(click.Command):
     default="text",
     show_default=True,
 )
-@click.option("-o", "--output", metavar="FILE", help="Write scores to a file instead of stdout.")
+@click.option("-o", "--output", metavar="FILE", help="Write scores to a file instead of stdout (-).")
 @click.option("--only-system", is_flag=True, help="Print the system scores alone.")
 @click.option("-q", "--quiet", is_flag=True, help="Only errors on stderr.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Score the first N segments of each file.")
@@ -96,7 +111,7 @@ def score(
 
     Prints COMET's lines: one a segment, then one a file. `-` reads stdin; .gz files are unpacked.
     """
-    from promptmetric.inputs import read_samples
+    from promptmetric.inputs import STDIN, read_samples
     from promptmetric.report.predictions import format_predictions
     from promptmetric.scorer import Scorer
     from promptmetric.types import Prediction
@@ -105,8 +120,13 @@ def score(
     if quiet:
         logger.setLevel(logging.ERROR)
     systems = read_samples(sources, hypotheses, limit)
+    if output == STDIN:
+        output = None
     if output:
-        _check_writable(output)
+        record = scorer_options["record"]
+        _check_output(output, [sources, *hypotheses, record, scorer_options["model"], scorer_options["prompt"]])
+        if record and Path(output).absolute() == Path(record).absolute():
+            raise InputError(f"{output}: cannot be the output and the recording.")
     with Scorer(**scorer_options) as scorer:
         together = [sample for samples in systems.values() for sample in samples]
         whole = scorer.predict(together, batch_size, gpus, progress_bar=not quiet)
@@ -121,7 +141,7 @@ def score(
     if output:
         _write(output, text)
     else:
-        click.echo(text, nl=False)
+        _print(text)
     logger.info("signature %s", whole.signature)
     too_many = [name for name, prediction in predictions.items() if prediction.failed_share > max_failed]
     for name in too_many:
@@ -132,14 +152,32 @@ def score(
         ctx.exit(3)
 
 
-def _check_writable(output: str) -> None:
-    folder = Path(output).absolute().parent
-    if Path(output).is_dir() or not os.access(folder, os.W_OK):
-        raise InputError(f"{output}: cannot be written.")
+def _print(text: str) -> None:
+    try:
+        click.echo(text, nl=False)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough
+        raise
+    except OSError as error:
+        raise PromptmetricError(f"stdout: cannot be written: {error.strerror}.") from error
+
+
+def _check_output(output: str, taken: Sequence[str | None]) -> None:
+    """Refuse, before anything is computed, an output that cannot be written or would overwrite what the run needs."""
+    target = Path(output)
+    if any(name and Path(name).exists() and target.exists() and target.samefile(name) for name in taken):
+        raise InputError(f"{output}: is also an input, a recording or the model; it would be overwritten.")
+    if target.is_dir():
+        raise InputError(f"{output}: is a folder.")
+    folder = target.absolute().parent
+    if not folder.is_dir():
+        raise InputError(f"{output}: there is no folder {folder}.")
+    if not os.access(target if target.exists() else folder, os.W_OK):
+        raise InputError(f"{output}: cannot be written: permission denied.")
 
 
 def _write(output: str, text: str) -> None:
-    """Write beside the target and move, so that a crash leaves the old file or the new one."""
+    """Replace a file in one step, so that a crash leaves the old one or the new one; write through to anything else."""
     target = Path(output).resolve()
     try:
         if target.exists() and not target.is_file():  # a pipe or device
@@ -147,6 +185,8 @@ def _write(output: str, text: str) -> None:
             return
         scratch = target.with_name(f".{target.name}.part")
         scratch.write_text(text, encoding="utf-8")
+        if target.exists():
+            shutil.copymode(target, scratch)
         scratch.replace(target)
     except OSError as error:
-        raise InputError(f"{output}: cannot be written: {error}.") from error
+        raise PromptmetricError(f"{output}: cannot be written: {error.strerror}.") from error

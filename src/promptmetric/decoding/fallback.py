@@ -27,7 +27,7 @@ def apply_fallback(segments: list[Segment], fallback: Fallback) -> list[Segment]
         raise UnreadAnswerError(
             f"{len(failed)} of {len(segments)} segments hold no score; "
             f"the first is segment {first.index}: {first.reason}. The answer was: {first.text!r}",
-            hint="fallback='mean' imputes and marks them, fallback='nan' leaves them NaN.",
+            hint="The fallback 'mean' imputes and marks them, 'nan' leaves them undefined.",
         )
     read = [segment for segment in segments if segment.status in ("ok", "truncated")]
     if fallback != "mean" or not failed or not read:

@@ -24,6 +24,7 @@ class Progress:
         self._total = total
         self._shown = shown
         self._done = 0
+        self._printed = 0
         self._start = time.monotonic()
         self._pause = PATIENCE
         self._next = self._start + PATIENCE
@@ -54,13 +55,19 @@ class Progress:
             self._bar.add_task("scoring", total=self._total, completed=self._done)
             self._bar.start()
         else:
-            seconds = time.monotonic() - self._start
-            print(f"scored {self._done} of {self._total} segments in {seconds:.0f} s", file=sys.stderr)
+            self._print()
             self._pause = min(2 * self._pause, LONGEST_SILENCE)
             self._next = time.monotonic() + self._pause
+
+    def _print(self) -> None:
+        seconds = time.monotonic() - self._start
+        print(f"scored {self._done} of {self._total} segments in {seconds:.0f} s", file=sys.stderr)
+        self._printed = self._done
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+        elif 0 < self._printed < self._done:
+            self._print()

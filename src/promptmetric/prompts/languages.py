@@ -21,6 +21,8 @@ class LanguagePair(NamedTuple):
         Raises:
             InputError: it is not a pair, or a language is unknown.
         """
+        if not isinstance(text, str):
+            raise InputError(f"a language pair is text such as 'en-de', not {text!r}.")
         separator = "-" if "-" in text else "_"
         codes = text.split(separator)
         if len(codes) != 2 or not all(codes):
@@ -57,4 +59,7 @@ def language_name(code: str) -> str:
             territory = english.territories.get(rest.upper())
             if territory is not None:
                 return f"{name} ({territory})"
-    raise InputError(f"{code!r} is not a language code.", hint="Use ISO 639 codes such as en, de, zh, he or pt_BR.")
+    raise InputError(
+        f"{code!r} is not a language code.",
+        hint="Use ISO 639-1 codes such as en, de, zh, he or pt_BR (three letters only where there are no two).",
+    )

@@ -121,6 +121,11 @@ class PromptSpec(BaseModel):
         """Whether each sample has to bring a demonstration."""
         return any("examples" in placeholders(turn.content) for turn in self.messages)
 
+    @property
+    def names_languages(self) -> bool:
+        """Whether the prompt says which languages it is about, where they are known."""
+        return any("task_insert" in placeholders(turn.content) for turn in self.messages)
+
     def render(self, sample: Sample, task: Task, langs: LanguagePair | None = None) -> tuple[Message, ...]:
         """Fill in a sample; its own `src_lang` and `tgt_lang` go before `langs`.
 
