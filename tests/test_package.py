@@ -17,6 +17,7 @@ FLOORS = {
     "__main__": 7,
     "report": 5,
     "scorer": 3,
+    "segments": 2,
     "execution": 2,
     "inputs": 2,
     "prompts": 1,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import logging
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -13,16 +12,22 @@ from typing import Any, get_args
 
 from promptmetric import __version__
 from promptmetric.backends import Backend, BackendName, is_recording, open_backend
-from promptmetric.decoding import Decode, read_answer
+from promptmetric.decoding import Decode
 from promptmetric.decoding.fallback import RETRY_TEMPERATURES, Fallback, apply_fallback
 from promptmetric.errors import InputError
 from promptmetric.execution import Progress, ask
 from promptmetric.prompts import LanguagePair, PromptSpec, find_model, get_prompt, recommend, wrap
 from promptmetric.prompts.presets import models
+from promptmetric.segments import (
+    failed,
+    from_completion,
+    notes_on,
+    settle_without_asking,
+    shortened_length,
+)
 from promptmetric.signature import Signature
 from promptmetric.types import (
     EMBEDDED_MODEL,
-    Completion,
     Message,
     Prediction,
     Request,
@@ -137,7 +142,8 @@ class Scorer:
         prediction = Prediction.from_segments(
             apply_fallback(segments, self.fallback), str(self.signature(checked, gpus))
         )
-        self._report(prediction)
+        for note in notes_on(prediction):
+            logger.warning(note)
         return prediction
 
     def stream(
@@ -230,7 +236,7 @@ class Scorer:
         questions: dict[int, tuple[Message, ...]] = {}
         settled: list[Segment] = []
         for index, sample in enumerate(samples):
-            segment = _without_asking(index, sample, self.prompt)
+            segment = settle_without_asking(index, sample, self.prompt.scale)
             if segment is None:
                 questions[index] = self._render(sample, index)
             else:
@@ -278,68 +284,32 @@ class Scorer:
             pending = []
             for index, completion in ask(backend, requests, batch_size):
                 if completion.finish != "too_long":
-                    yield self._segment(index, completion, samples[index], cuts.get(index), attempt)
+                    full, kept = len(samples[index].src), cuts.get(index)
+                    shortened = f"source shortened from {full} to {kept} characters to fit the window" if kept else None
+                    yield from_completion(
+                        index, completion, self.prompt.scale, self.decode, shortened=shortened, attempts=attempt
+                    )
                     continue
-                kept = cuts.get(index, len(samples[index].src))
-                length = _shortened_length(kept, sum(len(turn.content) for turn in questions[index]), completion)
+                source_length = cuts.get(index, len(samples[index].src))
+                prompt_length = sum(len(turn.content) for turn in questions[index])
+                length = shortened_length(source_length, prompt_length, completion)
                 if length <= 0:
-                    yield _failed(index, "even without its source, the prompt exceeds the model's window")
+                    yield failed(index, "even without its source, the prompt exceeds the model's window")
                     continue
                 cuts[index] = length
-                shortened = dataclasses.replace(samples[index], src=samples[index].src[:length])
-                questions[index] = self._render(shortened, index)
+                cut = dataclasses.replace(samples[index], src=samples[index].src[:length])
+                questions[index] = self._render(cut, index)
                 pending.append(index)
             if not pending:
                 return
         for index in pending:
-            yield _failed(index, "the prompt exceeds the model's window")
+            yield failed(index, "the prompt exceeds the model's window")
 
     def _render(self, sample: Sample, index: int) -> tuple[Message, ...]:
         try:
             return self.prompt.render(sample, self.task, self.langs)
         except InputError as error:
             raise type(error)(f"sample {index}: {error.args[0]}", hint=error.hint) from error
-
-    def _segment(self, index: int, completion: Completion, sample: Sample, cut: int | None, attempt: int) -> Segment:
-        reading = read_answer(completion.text, self.prompt.scale, self.decode, complete=completion.finish != "length")
-        reason = reading.reason
-        if cut is not None:
-            shortened = f"source shortened from {len(sample.src)} to {cut} characters to fit the model's window"
-            reason = f"{shortened}; {reason}" if reason else shortened
-        if reading.value is not None and not self.prompt.scale.contains(reading.value):
-            reason = f"{reading.value:g} is off the scale {self.prompt.scale}; kept, as published"
-        if reading.value is None:
-            return _failed(index, reason or "no score", completion.text, attempt)
-        return Segment(
-            index=index,
-            score=self.prompt.scale.normalise(reading.value),
-            raw=reading.value,
-            status="ok" if cut is None else "truncated",
-            text=completion.text,
-            rule=reading.rule,
-            reason=reason,
-            errors=reading.errors,
-            attempts=attempt,
-        )
-
-    def _report(self, prediction: Prediction) -> None:
-        total = len(prediction.segments)
-        unread = prediction.count("imputed", "failed")
-        if unread:
-            what = f"{unread} of {total} segments ({unread / total:.1%}) hold no score"
-            if prediction.count("imputed"):
-                logger.warning("%s: they got the mean of the others and are marked imputed", what)
-            else:
-                logger.warning("%s: they are NaN and marked failed, and so is the system score", what)
-        if cut := prediction.count("truncated"):
-            logger.warning("%d of %d sources were shortened to fit the model's window (marked truncated)", cut, total)
-        defined = [score for score in prediction.scores if not math.isnan(score)]
-        if odd := sum(not 0 <= score <= 1 for score in defined):
-            logger.warning("%d of %d scores lie outside 0 … 1: decode='as-published' checks no range", odd, total)
-        if len(defined) > 1 and len(set(defined)) == 1:
-            logger.warning("all scores are equal: they tell no segment from another")
-        if empty := prediction.count("empty"):
-            logger.warning("%d of %d hypotheses are empty: they got the worst score, 0 (marked empty)", empty, total)
 
 
 def _check(name: str, value: object, known: tuple[Any, ...]) -> None:
@@ -361,23 +331,3 @@ def _check_engine_arguments(engine: Mapping[str, Any]) -> None:
     for name in engine:
         if near := difflib.get_close_matches(name, own, n=1, cutoff=0.8):
             raise InputError(f"{name!r} is no argument of Scorer.", hint=f"Did you mean {near[0]!r}?")
-
-
-def _without_asking(index: int, sample: Sample, prompt: PromptSpec) -> Segment | None:
-    """The segment of a sample that needs no model: an empty text has nothing to be judged."""
-    if not sample.hyp.strip():
-        worst = prompt.scale.worst
-        return Segment(index, prompt.scale.normalise(worst), worst, "empty", reason="empty hypothesis", attempts=0)
-    if not sample.src.strip():
-        return _failed(index, "empty source", attempts=0)
-    return None
-
-
-def _failed(index: int, reason: str, text: str | None = None, attempts: int = 1) -> Segment:
-    return Segment(index, math.nan, None, "failed", text, reason=reason, attempts=attempts)
-
-
-def _shortened_length(source_length: int, prompt_length: int, completion: Completion) -> int:
-    """How many characters of the source to keep so that the prompt loses its overflow, with a tenth to spare."""
-    characters_per_token = prompt_length / max(1, completion.prompt_tokens or 1)
-    return source_length - math.ceil(1.1 * completion.overflow * characters_per_token) - 1
