@@ -183,6 +183,7 @@ def test_output_goes_to_a_file_whole(folder: Path) -> None:
         (("-s", "src.txt", "-t", "a.txt", "-p", "bad.toml"), ("bad.toml: not a valid prompt", "unknown placeholder x")),
         (("-s", "src.txt", "-t", "a.txt", "--limit", "0"), ("--limit",)),
         (("-s", "src.txt", "-t", "a.txt", "--max-failed", "2"), ("--max-failed",)),
+        (("-s", "src.txt", "-t", "a.txt", "--max-failed", "nan"), ("--max-failed",)),
         (("-s", "src.txt", "-t", "a.txt", "--decode", "magic"), ("--decode",)),
         (("-s", "src.txt", "-t", "a.txt", "-m", "none.jsonl"), ("none.jsonl: no such file",)),
         (("-s", "src.txt", "-t", "a.txt", "-b", "x"), ("--batch-size",)),

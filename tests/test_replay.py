@@ -178,3 +178,21 @@ def test_unusable_record_files_are_noticed_before_a_model_loads(
     monkeypatch.setattr("promptmetric.backends._open_transformers", lambda *a, **k: pytest.fail("a model was loaded"))
     with pytest.raises(InputError):
         open_backend("auto", record=tmp_path / name)
+
+
+def test_a_recording_torn_inside_a_character_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    list(RecordingBackend(Echo(), path).generate(REQUESTS))
+    with path.open("ab") as file:
+        file.write('{"prompt": "Fähre 渡'.encode()[:-1])
+    second = Echo()
+    assert len(dict(RecordingBackend(second, path).generate([*REQUESTS, Request("new", 3)]))) == 5
+    assert len(second.asked) == 1
+    assert len(ReplayBackend(path)._answers) == 5
+
+
+def test_a_recording_of_two_engines_keeps_its_model(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    lines = [{"prompt": name, "text": "a", "model": "m", "revision": "r", "engine": name} for name in "xy"]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    assert ReplayBackend(path).fingerprint() == Fingerprint("m", "r", "replay of several")

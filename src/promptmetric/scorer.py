@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -48,8 +49,8 @@ class Scorer:
     Args:
         model: `auto` (the embedded demonstration model), a preset's name, a hub id, a model folder, a GGUF file, or
             a `.jsonl` file of recorded answers.
-        prompt: a prompt's id, a path to a TOML file, or a `PromptSpec`. None takes the prompt that measured best
-            for the model, and warns where nothing was measured.
+        prompt: a prompt's id, a path to a TOML file, or a `PromptSpec`. None takes the prompt chosen for the
+            model by its measurements, and warns where nothing was measured.
         task: `translation` or `summarization`.
         langs: the language pair, such as `en-de`; a sample's own `src_lang` and `tgt_lang` go before it.
         backend: `auto`, `transformers` or `replay`.
@@ -61,7 +62,7 @@ class Scorer:
         engine: further arguments of the engine, such as `dtype` or `device_map` for transformers.
 
     Raises:
-        InputError: an argument is not usable. Nothing is loaded before the first `predict` or `stream`.
+        InputError: an argument is not usable. No model is loaded before the first `predict` or `stream`.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class Scorer:
         name = str(model)
         preset = find_model(name)
         self.model = preset.hub_id if preset and name.lower() == preset.name != EMBEDDED_MODEL else name
-        if preset is None and "/" not in name and not Path(name).exists():
+        if preset is None and re.fullmatch(r"[\w.-]{1,60}", name) and not Path(name).exists():
             _suggest_preset(name)
         self.task: Task = task
         self.langs = LanguagePair.parse(langs) if langs is not None else None

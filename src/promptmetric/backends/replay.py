@@ -51,10 +51,11 @@ class ReplayBackend:
 
     def fingerprint(self) -> Fingerprint:
         """The recorded model's, marked as replayed."""
-        if len(self._whose) > 1:
-            return Fingerprint("several", "-", "replay")
-        recorded = next(iter(self._whose))
-        return Fingerprint(recorded.model, recorded.revision, f"replay of {recorded.engine}")
+        model, revision, engine = (
+            names.pop() if len(names := {getattr(whose, field) for whose in self._whose}) == 1 else "several"
+            for field in ("model", "revision", "engine")
+        )
+        return Fingerprint(model, revision, f"replay of {engine}")
 
     def close(self) -> None:
         """Forget the answers."""
@@ -116,7 +117,7 @@ def read_records(path: Path, *, skip_torn_end: bool = False) -> Iterator[dict[st
         InputError: the file cannot be read, or a line is no recorded answer (with its number).
     """
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 if not line.strip():
                     continue
@@ -126,9 +127,10 @@ def read_records(path: Path, *, skip_torn_end: bool = False) -> Iterator[dict[st
                         raise TypeError("'text' is not text")
                     fields["prompt"] = _prompt(fields["prompt"])
                     hash(_key(fields))
-                except (ValueError, KeyError, TypeError) as error:
+                except (ValueError, KeyError, TypeError, RecursionError) as error:
                     # A crash can only tear the last line, and only one of ours: anything else is not our file.
-                    is_torn = not line.endswith("\n") and ('{"prompt"'.startswith(line) or line.startswith('{"prompt"'))
+                    ours = b'{"prompt"'
+                    is_torn = not line.endswith(b"\n") and (ours.startswith(line) or line.startswith(ours))
                     if skip_torn_end and is_torn:
                         continue
                     raise InputError(
@@ -136,7 +138,7 @@ def read_records(path: Path, *, skip_torn_end: bool = False) -> Iterator[dict[st
                         hint='Each line needs "prompt" and "text".',
                     ) from error
                 yield fields
-    except (OSError, UnicodeDecodeError, EOFError, zlib.error) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: cannot be read: {error}.") from error
 
 
@@ -160,7 +162,7 @@ def _open_to_append(path: Path) -> TextIO:
 def _is_json(line: bytes) -> bool:
     try:
         json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 

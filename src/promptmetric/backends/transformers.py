@@ -203,7 +203,11 @@ class TransformersBackend:
 
 def _special_tokens(tokenizer: Any) -> re.Pattern[str] | None:
     """The texts that the tokenizer turns into control tokens."""
-    added = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
+    added = [
+        str(token)
+        for token in tokenizer.added_tokens_decoder.values()
+        if token.special or re.fullmatch(r"<.+>|\[.+\]", str(token))
+    ]
     tokens = sorted({*added, *tokenizer.all_special_tokens}, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, tokens))) if tokens else None
 

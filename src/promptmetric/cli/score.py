@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import os
 import shutil
 import sys
@@ -52,7 +53,7 @@ class _SeveralValues(click.Command):
     show_default=True,
     help="Preset, hub id, model folder, .gguf file, or .jsonl of recorded answers.",
 )
-@click.option("-p", "--prompt", help="Prompt id or .toml file.  [default: the one measured best for the model]")
+@click.option("-p", "--prompt", help="Prompt id or .toml file.  [default: the one chosen for the model]")
 @click.option("--backend", type=click.Choice(["auto", "transformers", "replay"]), default="auto", show_default=True)
 @click.option(
     "--decode",
@@ -119,6 +120,8 @@ def score(
     logger = logging.getLogger("promptmetric")
     if quiet:
         logger.setLevel(logging.ERROR)
+    if math.isnan(max_failed):
+        raise InputError("--max-failed must be a number from 0 to 1.")
     systems = read_samples(sources, hypotheses, limit)
     if output == STDIN:
         output = None
@@ -169,8 +172,8 @@ def _check_output(output: str, taken: Sequence[str | None]) -> None:
         raise InputError(f"{output}: is also an input, a recording or the model; it would be overwritten.")
     if target.is_dir():
         raise InputError(f"{output}: is a folder.")
-    folder = target.absolute().parent
-    if not folder.is_dir():
+    folder = target.resolve().parent if target.is_symlink() else target.absolute().parent
+    if not folder.is_dir() and not target.exists():
         raise InputError(f"{output}: there is no folder {folder}.")
     if not os.access(target if target.exists() else folder, os.W_OK):
         raise InputError(f"{output}: cannot be written: permission denied.")
@@ -178,11 +181,12 @@ def _check_output(output: str, taken: Sequence[str | None]) -> None:
 
 def _write(output: str, text: str) -> None:
     """Replace a file in one step, so that a crash leaves the old one or the new one; write through to anything else."""
-    target = Path(output).resolve()
+    target = Path(output)
     try:
         if target.exists() and not target.is_file():  # a pipe or device
             target.write_text(text, encoding="utf-8")
             return
+        target = target.resolve()
         scratch = target.with_name(f".{target.name}.part")
         scratch.write_text(text, encoding="utf-8")
         if target.exists():

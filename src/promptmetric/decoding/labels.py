@@ -17,7 +17,7 @@ from promptmetric.types import Reading
 
 _JUDGED = r"\b(?:translation|summary|hypothesis|text|quality|score|judge?ment|rating|verdict|it|this|that)\b"
 _JUDGES = (
-    r"\b(?:rat(?:e|ed|ing)|judg(?:e|ed|ing)|choos(?:e|ing)|chose|pick|select|call|deem|consider|grade|say|take"
+    r"\b(?:rat(?:e|ed|ing)|judg(?:e|ed|ing)|choos(?:e|ing)|chose|pick|select|call|deem|consider|grade|say|take|give|assign"
     r"|go\s+with)\b"
 )
 _IS = (
@@ -42,13 +42,12 @@ def read_label(text: str, scale: LabelScale, *, complete: bool = True) -> Readin
         if not _is_taken_back(text, match)
     ]
     first = leading.match(text)
-    if first and found and {_value(first, scale)} != {_value(match, scale) for _, _, match in found}:
-        return Reading(None, reason="the answer contradicts itself")
-    if found:
-        _, name, match = max(found, key=lambda item: item[0])
-        return _reading(match, name, scale)
-    if first:
+    direct = [item for item in found if item[1] in ("brackets", "announced") and not _is_about_a_part(text, item[2])]
+    if first and not direct:
         return _reading(first, "leading", scale)
+    if found:
+        _, name, match = max(direct or found, key=lambda item: item[0])
+        return _reading(match, name, scale)
     labels = [match for match in word.finditer(text) if not _is_taken_back(text, match)]
     if not labels:
         return Reading(None, reason="no label in the answer")
@@ -59,6 +58,13 @@ def read_label(text: str, scale: LabelScale, *, complete: bool = True) -> Readin
     if complete and _is_unanimous(labels, scale) and _is_short_verdict(text, labels[-1].end()):
         return _reading(labels[-1], "short", scale)
     return Reading(None, reason="labels, but none announced")
+
+
+def _is_about_a_part(text: str, match: re.Match[str]) -> bool:
+    """Whether an announcement goes "Judgment: the verb is bad", which a conclusion may follow."""
+    return match.re.groupindex.get("marker") is not None and bool(
+        re.search(r"\sis\s+[\"'(]?\Z", text[match.end("marker") : match.start("label")])
+    )
 
 
 def _is_unanimous(labels: list[re.Match[str]], scale: LabelScale) -> bool:
@@ -90,7 +96,8 @@ def _patterns(words: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str],
     """The bare label, the echo of options, the anchored rules, and the rule of the first word."""
     alternatives = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
     label = rf"(?<![\w\-])(?P<label>{alternatives})(?![\w\-])"
-    ends = rf"(?!\s*\?)(?:{ENDS}|(?=\s+(?:translation|summary|quality|overall|because|since|as|for|in)\b))"
+    ends = rf"(?!\s*\?)(?:{ENDS}|(?=\s+(?:translation|summary|quality|overall|because|since|as|for|in|and|but|enough"
+    ends += r"|with|although|though|rating|to\s+me)\b))"
     options = rf"[\"']?\b(?:{alternatives})\b[\"']?"
     echo = rf"{options}(?:(?:\s*[,/|]\s*(?:or\s+|and\s+)?|\s+(?:or|and)\s+){options})+"
     anchored = (

@@ -12,7 +12,9 @@ ENDS = r"(?=\s*(?:\Z|[\n.,;!)\]}\"'<>($\-–—]|:(?!\d)))"
 """A value stands at the end of a phrase."""
 
 _CLAUSE = re.compile(
-    r"[.!?;:][\"')]*(?=\s|\Z)|\n|(?<!anything )\b(?:but|however|yet|although|though|because|so|therefore|hence|thus)\b",
+    r"[.!?;:][\"')]*(?=\s|\Z)|\n|,\s+(?=(?:I|the|this|it)\b)"
+    r"|\band\s+(?=(?:is|was|gets?|deserves?|receives?|the|I|therefore)\b)|^\W*(?:no|yes),"
+    r"|(?<!anything )\b(?:but|however|yet|although|though|because|so|therefore|hence|thus)\b",
     re.IGNORECASE,
 )
 _SENTENCE = re.compile(r"[.!?][\"')]*(?=\s|\Z)|\n")
@@ -21,7 +23,10 @@ _NEGATION = re.compile(
     r"|fail(?:s|ed|ing)?|(?:less|more|lower|higher|rather|other|far|better|worse)\s+(?:than|from))\b",
     re.IGNORECASE,
 )
-_CONDITION = re.compile(r"\b(?:if|unless|whether|were\s+(?:it|this|the))\b", re.IGNORECASE)
+_CONDITION = re.compile(
+    r"\b(?:if(?!\s+I\s+(?:had|were|have)\b)|unless|were\s+(?:it|this|the)|to\s+(?:reach|get|achieve|earn))\b",
+    re.IGNORECASE,
+)
 
 
 def is_taken_back(text: str, position: int, *, at_commas: bool = False) -> bool:
@@ -37,7 +42,7 @@ def is_taken_back(text: str, position: int, *, at_commas: bool = False) -> bool:
     before = text[max(0, position - 300) : position]
     clause = _after_last(_CLAUSE, before)
     if at_commas:
-        clause = clause.rsplit(",", 1)[-1].rsplit(" and I ", 1)[-1]
+        clause = clause.rsplit(",", 1)[-1]
     return bool(_NEGATION.search(clause) or _CONDITION.search(_after_last(_SENTENCE, before)))
 
 

@@ -20,8 +20,8 @@ _HEADING = re.compile(
 )
 _INLINE_HEADING = re.compile(rf"(?<=\S)(?<!\d[.)])[ \t;,]\W{{0,9}}{_NAME}\s{{0,3}}:", re.IGNORECASE)
 _NONE = re.compile(
-    r"^\W*(?:0|nil|n/?a|none|nothing|no[- ](?:[\w/\-]+\s+){0,3}(?:errors?|issues?)|there\s+(?:are|is|were)\s+no)\b"
-    r".{0,80}$"
+    r"^\W*(?:0|nil|n/?a|none(?!\s+of)|nothing|no[- ](?:[\w/\-]+\s+){0,3}(?:errors?|issues?)"
+    r"|there\s+(?:are|is|were)\s+no)\b.{0,80}$"
     r"|^\W*no\W*$",
     re.IGNORECASE,
 )
@@ -36,21 +36,24 @@ def read_errors(text: str, scale: MqmScale) -> Reading:
     text = _INLINE_HEADING.sub(lambda match: "\n" + match[0][1:], text)
     found: dict[str, list[ErrorSpan]] = {}
     said_none: set[str] = set()
-    severity: str | None = None  # of the open section; a blank line or "no-error" closes it: what follows is comment
+    severity: str | None = None  # of the open section; "no-error" closes it, and a blank line does
+    paused: str | None = None  # after a blank line, another bullet goes on with the list
     start = 0
     position = 0
     for line in text.splitlines(keepends=True):
         heading = _HEADING.match(line.rstrip("\r\n"))
         if heading:
-            severity = heading[1].lower()
+            severity, paused = heading[1].lower(), None
             start = position if not found else start
             found.setdefault(severity, [])
         rest = ((heading[2] or "") if heading else line).strip()
+        if not heading and not severity and paused and _BULLET.match(line):
+            severity = paused
         if severity and not rest and not heading and found[severity]:
-            severity = None
-        elif severity and _NONE.match(rest):
+            severity, paused = None, severity
+        elif severity and rest and (_NONE.match(rest) or not re.search(r"\w", rest)):
             said_none.add(severity)
-            severity = None
+            severity = paused = None
         elif severity and _COUNT.match(rest):
             return Reading(None, "mqm", (start, len(text)), "a number of errors instead of the errors")
         elif severity and rest:

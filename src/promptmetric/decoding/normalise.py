@@ -32,10 +32,11 @@ _REPLACEMENTS = str.maketrans(
     }
 )
 _EN_DASH_AS_MINUS = re.compile(r"(?<![^\s:=(\[\"'])–(?=\d)")
+_EMPHASIS = re.compile(r"(?<!\w)_+|_+(?!\w)")
 _MINUS_AS_WORD = re.compile(r"\b(?:minus|negative)\s(?=\d)", re.IGNORECASE)
 _THOUGHT = re.compile(r".*</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
 _NEXT_EXAMPLE = re.compile(
-    r"\n\s*(?:Source(?: Text)?\s*:|#{2,}\s*Instruction|Now it is your turn|(?:User|Human)\s*:|<\|im_start)",
+    r"\n[ \t]{0,9}(?:Source(?: Text)?\s*:|#{2,}\s*Instruction|Now it is your turn|(?:User|Human)\s*:|<\|im_start)",
     re.IGNORECASE,
 )
 
@@ -54,6 +55,8 @@ def normalise(text: str) -> str:
             str(unicodedata.decimal(char)) if char.isdecimal() and not char.isascii() else char for char in text
         )
         text = _EN_DASH_AS_MINUS.sub("-", text)
+    if "_" in text:
+        text = _EMPHASIS.sub(lambda match: " " * len(match[0]), text)
     text = _MINUS_AS_WORD.sub(lambda match: " " * (len(match[0]) - 1) + "-", text)
     if "</" in text and (thought := _THOUGHT.match(text)):
         return " " * thought.end() + text[thought.end() :]

@@ -29,7 +29,7 @@ _WORD = (
     rf"\b(?:(?:{'|'.join(_TENS)})(?:[- ](?:{'|'.join(_ONES[1:10])}))?|(?:one[- ])?hundred"
     rf"|{'|'.join(_ONES[::-1])})\b(?!-)"
 )
-_OUT_OF = r"\s*\(?(?:/|\bout\s+of\b(?:\s+a\s+possible\b)?)\s*"
+_OUT_OF = r"\s*\(?(?:/|\bout\s+of\b(?:\s+a\b(?:\s+possible\b)?)?|\bof\b)\s*"
 _VALUE = (
     rf"(?:(?<![\w.,\-/])(?P<number>{_SIGNED})"
     rf"(?:{_OUT_OF}(?P<denominator>{_DIGITS})"
@@ -39,14 +39,16 @@ _VALUE = (
     rf"|(?P<stars>★+)☆*)"
 )
 _GOES_ON = (  # what may follow a score in a sentence; after "2 errors" it is none
-    rf"(?:{ENDS}|(?=\s+(?:stars?|points?|pts|for|on|in|because|since|as|due|out|based|with|which|indicating|and)\b)"
+    rf"(?:{ENDS}|(?=\s+(?:stars?|points?|pts|for|on|in|because|since|as|due|out|based|with|which|indicating|and|but|would|seems|marks"
+    r"|overall|to\s+(?:this|the|it))\b)"
     rf"|(?-i:(?=\s+[A-Z])))"
 )
 _RATE = r"\b(?:scor(?:e|es|ed|ing)|rat(?:e|es|ed|ing)|grad(?:e|es|ed|ing)|judg(?:e|es|ed|ing))\b"
 _GIVE = (
     r"\b(?:giv(?:e|es|ing)|assign(?:s|ed|ing)?|award(?:s|ed|ing)?|deserves?|receiv(?:e|es|ed|ing)|earn(?:s|ed|ing)?)\b"
 )
-_OBJECT = r"\s+(?:(?:it|this|the)\b[^.!?\n]{0,80}?\s)?"
+_OBJECT = r"\s+(?:(?:it|this|the)\b[^.!?\n\d]{0,80}?\s)?"
+_ABOUT = r"(?:(?:about|around|approximately|roughly|~|≈)\s*)?"
 _PRAISE = r"(?:(?:perfect|full|solid|strong|high|good|fair|weak|low)\s+)?"
 _NOUN = r"(?:(?:\w+\s+){0,2}(?:score|rating|grade|mark)\s+(?:of\s+)?)?"
 _ASPECT = (
@@ -58,22 +60,23 @@ _RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (name, re.compile(pattern, re.IGNORECASE))
     for name, pattern in (
         ("brackets", rf"(?:\[\[|\\boxed\{{)\s*{_VALUE}\s*(?:\]\]|\}})"),
-        ("announced", rf"{ANNOUNCED}{_VALUE}{_GOES_ON}"),
-        ("leading", rf"\A[\s\"'(\[{{$]*{_VALUE}(?:{ENDS}|(?=\s+(?:stars?|points?)\b)|(?-i:(?=\s+[A-Z])))"),
+        ("announced", rf"{ANNOUNCED}{_ABOUT}{_VALUE}{_GOES_ON}"),
+        ("leading", rf"\A[\s\"'(\[{{$]*{_ABOUT}{_VALUE}(?:{ENDS}|(?=\s+(?:stars?|points?)\b)|(?-i:(?=\s+[A-Z])))"),
         (
             "phrase",
-            rf"(?:{_RATE}{_OBJECT}(?:an?|at|as|it|be|this)\s+{_PRAISE}{_NOUN}"
+            rf"(?:{_RATE}{_OBJECT}(?:(?:an?|at|as|it|be|this)\s+{_PRAISE}{_NOUN})?"
             rf"|{_GIVE}{_OBJECT}(?:an?|it|this)\s+{_PRAISE}{_NOUN}"
-            rf"|{MARKER}[^.!?\n:]{{0,60}}?\b(?:of|is|as|was|be|at)\s+(?:an?\s+|about\s+|around\s+)?{_PRAISE})"
-            rf"{_VALUE}{_GOES_ON}",
+            rf"|{MARKER}[^.!?\n:\d]{{0,60}}?\b(?:of|is|as|was|be|at)\s+(?:an?\s+)?{_PRAISE})"
+            rf"{_ABOUT}{_VALUE}{_GOES_ON}",
         ),
         ("line", rf"(?m)^[ \t]*(?:{_ASPECT}:[ \t]*{_VALUE})(?:{ENDS})"),
         ("stars", rf"{_VALUE}(?:(?<=[★☆])|\s*-?stars?\b)"),
     )
 )
-_FRACTION = re.compile(rf"{_VALUE}{_GOES_ON}", re.IGNORECASE)
+_FRACTION = re.compile(rf"{_ABOUT}{_VALUE}{_GOES_ON}", re.IGNORECASE)
 _JUST_A_NUMBER = re.compile(
-    rf"(?:so|thus|therefore|hence|overall|finally|i(?:'d|\s+would)?\s+say)?[\s\0,:\"'(]*{_VALUE}[\s.!\"')]*\Z",
+    r"(?:(?:so|thus|therefore|hence|overall|finally|total|result|i(?:'d|\s+would)?\s+say)\b[ ,:]{0,3})?"
+    rf"(?:(?:it's|it\s+is|this\s+is)\s)?(?:an?\s)?[\s\0,:\"'(]*{_VALUE}[\s.!\"')]*\Z",
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"[.!?]\s+(?=\S)|\n+")
@@ -100,11 +103,13 @@ def read_number(text: str, scale: NumericScale) -> Reading:
     """Read a number on `scale` from a normalised answer."""
     text = _without_list_items(blank(text, _NO_SCORE))
     if scale.min < 0:  # "Score: - 50"; on other scales the dash is a bullet
-        text = re.sub(r"(?<=[:=>])(\s*)-(\s+)(?=\d)", r"\1\2-", text)
+        text = re.sub(r"(?<=[:=>])([ \t]*)-([ \t]+)(?=\d)", r"\1\2-", text)
     for name, pattern in _RULES:
         matches = [match for match in pattern.finditer(text) if _is_meant(match, name, scale)]
         if name == "announced" and any(_SUMMARY_MARK.search(match["marker"]) for match in matches):
             matches = [match for match in matches if _SUMMARY_MARK.search(match["marker"])]
+        elif name == "announced":
+            matches = [match for match in matches if not _is_of_an_aspect(match)] or matches
         if matches:
             return _value_of(matches[-1], name, scale)
     return _unannounced(text, scale)
@@ -131,6 +136,11 @@ def _is_meant(match: re.Match[str], rule: str, scale: NumericScale) -> bool:
         return True
     text, start = match.string, match.start(_kind(match))
     return not is_taken_back(text, start, at_commas=True) and not _OTHER_SCORE.search(_same_clause(text, start))
+
+
+def _is_of_an_aspect(match: re.Match[str]) -> bool:
+    """Whether the announcement is one of several sub-scores, such as "Fluency score: 90"."""
+    return re.search(rf"{_ASPECT}\s*\Z", match.string[: match.start()], re.IGNORECASE) is not None
 
 
 def _same_clause(text: str, position: int) -> str:

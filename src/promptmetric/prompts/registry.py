@@ -24,6 +24,8 @@ def get_prompt(name: str | Path | PromptSpec) -> PromptSpec:
     """
     if isinstance(name, PromptSpec):
         return name
+    if not isinstance(name, str | Path):
+        raise PromptError(f"a prompt is an id, a path or a PromptSpec, not {name!r}.")
     if isinstance(name, Path) or name.endswith(".toml"):
         return PromptSpec.load(Path(name))
     if name.startswith(grid.PREFIX):
