@@ -36,7 +36,7 @@ def read_errors(text: str, scale: MqmScale) -> Reading:
     text = _INLINE_HEADING.sub(lambda match: "\n" + match[0][1:], text)
     found: dict[str, list[ErrorSpan]] = {}
     said_none: set[str] = set()
-    severity: str | None = None  # of the open section; "no-error" closes it, and a blank line does
+    severity: str | None = None  # of the open section, which "no-error" or a blank line closes
     paused: str | None = None  # after a blank line, another bullet goes on with the list
     start = 0
     position = 0
