@@ -227,6 +227,12 @@ def test_output_never_overwrites_what_the_run_needs(output: str, folder: Path) -
     assert (folder / output).read_bytes() == before
 
 
+def test_output_and_recording_are_two_files(folder: Path) -> None:
+    result = score("-s", "src.txt", "-t", "a.txt", "-o", "new.jsonl", "--record", "new.jsonl")
+    assert result.exit_code == 2
+    assert "would be overwritten" in result.stderr
+
+
 def test_output_keeps_the_mode_and_dash_is_stdout(folder: Path) -> None:
     out = folder / "out.txt"
     out.touch(0o640)

@@ -126,10 +126,8 @@ def score(
     if output == STDIN:
         output = None
     if output:
-        record = scorer_options["record"]
-        _check_output(output, [sources, *hypotheses, record, scorer_options["model"], scorer_options["prompt"]])
-        if record and Path(output).absolute() == Path(record).absolute():
-            raise InputError(f"{output}: cannot be the output and the recording.")
+        needed = (scorer_options[name] for name in ("record", "model", "prompt"))
+        _check_output(output, [sources, *hypotheses, *needed])
     with Scorer(**scorer_options) as scorer:
         together = [sample for samples in systems.values() for sample in samples]
         whole = scorer.predict(together, batch_size, gpus, progress_bar=not quiet)
@@ -168,7 +166,7 @@ def _print(text: str) -> None:
 def _check_output(output: str, taken: Sequence[str | None]) -> None:
     """Refuse, before anything is computed, an output that cannot be written or would overwrite what the run needs."""
     target = Path(output)
-    if any(name and Path(name).exists() and target.exists() and target.samefile(name) for name in taken):
+    if any(name and _is_same_file(target, Path(name)) for name in taken):
         raise InputError(f"{output}: is also an input, a recording or the model; it would be overwritten.")
     if target.is_dir():
         raise InputError(f"{output}: is a folder.")
@@ -177,6 +175,11 @@ def _check_output(output: str, taken: Sequence[str | None]) -> None:
         raise InputError(f"{output}: there is no folder {folder}.")
     if not os.access(target if target.exists() else folder, os.W_OK):
         raise InputError(f"{output}: cannot be written: permission denied.")
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    """Whether two paths name one file, be it there already or not."""
+    return one.absolute() == other.absolute() or (one.exists() and other.exists() and one.samefile(other))
 
 
 def _write(output: str, text: str) -> None:

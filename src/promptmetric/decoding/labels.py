@@ -39,7 +39,7 @@ def read_label(text: str, scale: LabelScale, *, complete: bool = True) -> Readin
         for name, pattern in anchored
         if complete or name in ("brackets", "announced")
         for match in pattern.finditer(text)
-        if not _is_taken_back(text, match)
+        if not is_taken_back(text, match.start("label"))
     ]
     first = leading.match(text)
     direct = [item for item in found if item[1] in ("brackets", "announced") and not _is_about_a_part(text, item[2])]
@@ -48,7 +48,7 @@ def read_label(text: str, scale: LabelScale, *, complete: bool = True) -> Readin
     if found:
         _, name, match = max(direct or found, key=lambda item: item[0])
         return _reading(match, name, scale)
-    labels = [match for match in word.finditer(text) if not _is_taken_back(text, match)]
+    labels = [match for match in word.finditer(text) if not is_taken_back(text, match.start("label"))]
     if not labels:
         return Reading(None, reason="no label in the answer")
     start = max((match.end() for match in _ANNOUNCEMENT.finditer(text)), default=None)
@@ -82,10 +82,6 @@ def _value(match: re.Match[str], scale: LabelScale) -> float:
 
 def _reading(match: re.Match[str], rule: str, scale: LabelScale) -> Reading:
     return Reading(_value(match, scale), rule, match.span("label"))
-
-
-def _is_taken_back(text: str, match: re.Match[str]) -> bool:
-    return is_taken_back(text, match.start("label"))
 
 
 _Rules = tuple[tuple[str, re.Pattern[str]], ...]
