@@ -1,0 +1,1 @@
+"""Sets of human judgments: public formats in, one `EvalSet` out."""
