@@ -16,7 +16,6 @@ import math
 import resource
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -60,67 +59,65 @@ def read(data: Path) -> tuple[Floats, dict[str, Floats]]:
     }
 
 
-@dataclass
-class Pair:
-    """A pair of hypotheses, as the reference tool holds each of them."""
-
-    distance: float
-    item: int
-    human_tie: bool
-    alike: bool
-
-
-@dataclass
 class Counts:
-    """What the accuracy of an item is computed from."""
+    """How many pairs are of each kind; what an accuracy is computed from."""
 
-    alike: int = 0
-    opposed: int = 0
-    only_human: int = 0
-    only_metric: int = 0
-    both_tie: int = 0
+    def __init__(self, alike: int = 0, opposed: int = 0, only_human: int = 0, only_metric: int = 0, both: int = 0):
+        self.alike, self.opposed, self.both = alike, opposed, both
+        self.only_human, self.only_metric = only_human, only_metric
+        self.pairs = alike + opposed + only_human + only_metric + both
+
+    def add(self, other: Counts, times: int) -> None:
+        self.alike += times * other.alike
+        self.opposed += times * other.opposed
+        self.only_human += times * other.only_human
+        self.only_metric += times * other.only_metric
+        self.both += times * other.both
+        self.pairs += times * other.pairs
 
     def accuracy(self) -> float:
-        total = self.alike + self.opposed + self.only_human + self.only_metric + self.both_tie
-        return (self.alike + self.both_tie) / total
+        return (self.alike + self.both) / self.pairs
+
+
+class Pair:
+    """A pair of hypotheses of one item: its kind as it is, and its kind if the metric is made to tie."""
+
+    def __init__(self, item: int, h1: float, h2: float, m1: float, m2: float) -> None:
+        self.item = item
+        self.distance = abs(m1 - m2)
+        if h1 == h2:
+            self.kind = Counts(both=1) if m1 == m2 else Counts(only_human=1)
+        elif m1 == m2:
+            self.kind = Counts(only_metric=1)
+        else:
+            self.kind = Counts(alike=1) if (h1 > h2) == (m1 > m2) else Counts(opposed=1)
+        self.as_tie = Counts(both=1) if h1 == h2 else Counts(only_metric=1)
 
 
 def plain_calibration(human: Floats, metric: Floats) -> tuple[float, float]:
-    """All pairs as objects, sorted by distance; each turns into a tie, and its item's accuracy is computed anew."""
-    pairs = []
-    counts = [Counts() for _ in range(human.shape[1])]
-    for item, (h, m) in enumerate(zip(human.T.tolist(), metric.T.tolist(), strict=True)):
-        for one, other in itertools.combinations(range(len(h)), 2):
-            dh, dm = h[one] - h[other], m[one] - m[other]
-            pair = Pair(abs(dm), item, dh == 0, dh * dm > 0)
-            count = counts[item]
-            if pair.distance == 0:
-                count.both_tie += pair.human_tie
-                count.only_metric += not pair.human_tie
-                continue
-            pairs.append(pair)
-            count.alike += pair.alike
-            count.only_human += pair.human_tie
-            count.opposed += not pair.alike and not pair.human_tie
-    pairs.sort(key=lambda pair: pair.distance)
-    accuracies = [count.accuracy() for count in counts]
-    total = math.fsum(accuracies)
+    """All pairs as objects, sorted by distance; one by one they become ties, and their item's accuracy is updated."""
+    pairs = [
+        Pair(item, h[one], h[other], m[one], m[other])
+        for item, (h, m) in enumerate(zip(human.T, metric.T, strict=True))
+        for one in range(len(h))
+        for other in range(one + 1, len(h))
+    ]
+    items = [Counts() for _ in range(human.shape[1])]
+    for pair in pairs:
+        items[pair.item].add(pair.kind, 1)
+    total = math.fsum(item.accuracy() for item in items)
     best, epsilon = total, 0.0
+    pairs.sort(key=lambda pair: pair.distance)
     for at, pair in enumerate(pairs):
-        count = counts[pair.item]
-        before = count.accuracy()
-        if pair.human_tie:
-            count.only_human -= 1
-            count.both_tie += 1
-        else:
-            count.alike -= pair.alike
-            count.opposed -= not pair.alike
-            count.only_metric += 1
-        total += count.accuracy() - before
+        item = items[pair.item]
+        total -= item.accuracy()
+        item.add(pair.kind, -1)
+        item.add(pair.as_tie, 1)
+        total += item.accuracy()
         last_of_its_distance = at + 1 == len(pairs) or pairs[at + 1].distance > pair.distance
         if last_of_its_distance and total > best + 1e-9:
             best, epsilon = total, pair.distance
-    return best / len(counts), epsilon
+    return best / len(items), epsilon
 
 
 def plain_tau(h: list[float], m: list[float]) -> float:

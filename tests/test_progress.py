@@ -35,9 +35,9 @@ def test_slow_work_prints_lines_ever_more_rarely(
     out, err = capsys.readouterr()
     assert out == ""
     lines = err.splitlines()
-    assert lines[0].startswith("scored 2 of 100 segments in ")
+    assert lines[0].startswith("2 of 100 segments scored in ")
     assert 3 <= len(lines) <= 8
-    assert lines[-1].startswith("scored 100 of 100 segments in ")
+    assert lines[-1].startswith("100 of 100 segments scored in ")
 
 
 def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +45,7 @@ def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(progress, "PATIENCE", 0.0)
     run(3)
-    assert "scoring" in terminal.getvalue()
+    assert "segments scored" in terminal.getvalue()
 
 
 def test_hidden_progress_stays_hidden(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,10 +18,17 @@ LONGEST_SILENCE = 60.0
 
 
 class Progress:
-    """Counts segments: a bar on a terminal, now and then a line elsewhere, nothing where it is over quickly."""
+    """Counts what is done: a bar on a terminal, now and then a line elsewhere, nothing where it is over quickly.
 
-    def __init__(self, total: int, *, shown: bool = True) -> None:
+    Args:
+        total: how many there are.
+        what: what is counted, in the plural and the past: "segments scored".
+        shown: False shows nothing.
+    """
+
+    def __init__(self, total: int, what: str = "segments scored", *, shown: bool = True) -> None:
         self._total = total
+        self._what = what
         self._shown = shown
         self._done = 0
         self._printed = 0
@@ -34,7 +41,7 @@ class Progress:
         return self
 
     def advance(self) -> None:
-        """One more segment is done."""
+        """One more is done."""
         self._done += 1
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=self._done)
@@ -52,7 +59,7 @@ class Progress:
                 console=Console(stderr=True),
                 transient=True,
             )
-            self._bar.add_task("scoring", total=self._total, completed=self._done)
+            self._bar.add_task(self._what, total=self._total, completed=self._done)
             self._bar.start()
         else:
             self._print()
@@ -61,7 +68,7 @@ class Progress:
 
     def _print(self) -> None:
         seconds = time.monotonic() - self._start
-        print(f"scored {self._done} of {self._total} segments in {seconds:.0f} s", file=sys.stderr)
+        print(f"{self._done} of {self._total} {self._what} in {seconds:.0f} s", file=sys.stderr)
         self._printed = self._done
 
     def __exit__(
