@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, get_args
@@ -146,6 +146,32 @@ class Scorer:
         for note in notes_on(prediction):
             logger.warning(note)
         return prediction
+
+    def predict_systems(
+        self,
+        systems: Mapping[str, Sequence[Sample]],
+        batch_size: int = 16,
+        gpus: int = 1,
+        *,
+        progress_bar: bool = True,
+    ) -> dict[str, Prediction]:
+        """Score several systems as one run: a question they share is asked once, and one mean imputes for all.
+
+        Args:
+            systems: samples by the system's name.
+            batch_size: as for `predict`, and so are the others and the errors.
+            gpus: 0 computes on the CPU.
+            progress_bar: show progress on stderr when it takes longer than two seconds.
+        """
+        together = [sample for samples in systems.values() for sample in samples]
+        whole = self.predict(together, batch_size, gpus, progress_bar=progress_bar)
+        predictions, start = {}, 0
+        for name, samples in systems.items():
+            mine = whole.segments[start : start + len(samples)]
+            start += len(samples)
+            renumbered = [dataclasses.replace(segment, index=i) for i, segment in enumerate(mine)]
+            predictions[name] = Prediction.from_segments(renumbered, whole.signature)
+        return predictions
 
     def stream(
         self, samples: Iterable[Sample | Mapping[str, Any]], batch_size: int = 16, gpus: int = 1

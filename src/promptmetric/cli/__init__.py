@@ -8,6 +8,9 @@ from typing import Any
 import click
 
 from promptmetric import __version__
+from promptmetric.cli.compare import compare
+from promptmetric.cli.data import data
+from promptmetric.cli.meta_eval import meta_eval
 from promptmetric.cli.models import models
 from promptmetric.cli.prompts import prompts
 from promptmetric.cli.score import score
@@ -57,7 +60,7 @@ def cli() -> None:
     logger.setLevel(logging.INFO)
 
 
-for command in (score, prompts, models):
+for command in (score, compare, meta_eval, prompts, models, data):
     cli.add_command(command)
 
 

@@ -156,6 +156,10 @@ class EvalSet:
         """The same set with fewer rows."""
         return dataclasses.replace(self, rows=tuple(row for row in self.rows if keep(row)))
 
+    def without_humans(self) -> EvalSet:
+        """The same set without the human translations that were judged as if they were systems."""
+        return self.where(lambda row: not row.human) if any(row.human for row in self.rows) else self
+
     def draw(self, segments: int, seed: int = 0) -> EvalSet:
         """A random draw of segments, each with the hypotheses of all systems; the whole set where it has no more."""
         if segments >= len(self.segments):

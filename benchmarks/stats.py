@@ -1,6 +1,6 @@
 """How fast the statistics are, each beside the plain algorithm in the same run, on WMT22 en-de (14 systems × 1315).
 
-    python benchmarks/statistics.py --data DATA_FOLDER
+    python benchmarks/stats.py --data DATA_FOLDER
 
 The plain ones do what the field's reference tool does: tie calibration lists all pairs as objects and walks through
 them; a permutation test computes every tau anew, by sorting and a binary indexed tree in Python, or through scipy; the

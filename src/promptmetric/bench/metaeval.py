@@ -1,0 +1,379 @@
+"""Metrics against human judgments: every measure with its interval, controls beside them, and who beats whom."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from promptmetric import stats
+from promptmetric.bench.controls import control_scores
+from promptmetric.bench.measures import MEASURES, check_measures, grouping_of, measure, usual_measures
+from promptmetric.datasets import EvalSet, MetricScores, read_scores
+from promptmetric.errors import InputError
+from promptmetric.execution import Progress
+from promptmetric.stats import Comparison, Interval, Missing, Statistic, bootstrap
+from promptmetric.stats.base import Floats, Grouping
+from promptmetric.stats.permutation import Exchange
+
+Correction = Literal["none", "holm"]
+
+TESTED = (
+    "kendall-item",
+    "kendall",
+    "kendall-system",
+    "pearson-item",
+    "pearson",
+    "pearson-system",
+    "accuracy-item",
+)
+"""Measures whose differences can be tested, and so order the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A measure of one metric. `interval` is None where the measure has none."""
+
+    statistic: Statistic
+    interval: Interval | None
+
+
+@dataclass(frozen=True)
+class MetricResult:
+    """What was found of one metric.
+
+    Attributes:
+        name: the metric.
+        is_control: whether it is one of the controls.
+        measures: by name.
+        tie_rate: share of pairs within the tested measure's groups to which the metric gives one score.
+        rank: its cluster in the greedy ranking of WMT, from 1.
+        beaten_by: how many others are significantly better; 0 is the best cluster in the sense of PrExMe.
+        notes: what its file says or lacks.
+    """
+
+    name: str
+    is_control: bool
+    measures: dict[str, Measured]
+    tie_rate: Statistic
+    rank: int
+    beaten_by: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A tested pair: the first metric has the higher value. `p` is one-sided; `adjusted` is Holm's."""
+
+    better: str
+    worse: str
+    delta: float
+    p: float
+    adjusted: float
+
+
+@dataclass(frozen=True)
+class MetaEvaluation:
+    """A set, the metrics from best to worst by the tested measure, and the tests.
+
+    Attributes:
+        name: of the set.
+        aspect: of the judgments.
+        langs: the language pair, where there is one.
+        judgments, systems, segments: how many there are.
+        measures: the names, in order.
+        tested: the measure by which metrics are ordered and tested.
+        test: what test that was, in words.
+        alpha: the significance level of the clusters.
+        correction: of the p-values that clusters rest on.
+        draws: permutations and bootstrap draws.
+        seed: of both.
+        human_ties: share of tied pairs among the human scores, by grouping.
+        chance: what a metric that knows nothing reaches, by measure.
+        ceiling: what one rater reaches against the rest, by measure; empty where ratings are not known.
+        metrics: the results.
+        differences: every pair of metrics.
+        notes: what else has to be said.
+    """
+
+    name: str
+    aspect: str
+    langs: str | None
+    judgments: int
+    systems: int
+    segments: int
+    measures: tuple[str, ...]
+    tested: str
+    test: str
+    alpha: float
+    correction: Correction
+    draws: int
+    seed: int
+    human_ties: dict[Grouping, Statistic]
+    chance: dict[str, float]
+    ceiling: dict[str, Statistic]
+    metrics: tuple[MetricResult, ...]
+    differences: tuple[Difference, ...]
+    notes: tuple[str, ...] = field(default=())
+
+
+def read_metrics(paths: Sequence[str], evalset: EvalSet, only: Sequence[str] = ()) -> list[MetricScores]:
+    """The metrics of several score files.
+
+    Args:
+        paths: the files.
+        evalset: the set they score.
+        only: names to take; none takes all.
+
+    Raises:
+        InputError: a file does not fit the set, or has none of the named metrics.
+    """
+    metrics = [metric for path in paths for metric in read_scores(path, evalset)]
+    names = [metric.name for metric in metrics]
+    for name in only:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names[:10]
+            raise InputError(f"no file has a metric {name!r}.", hint=f"There is: {', '.join(near)}.")
+    return [metric for metric in metrics if not only or metric.name in only]
+
+
+def meta_evaluate(
+    evalset: EvalSet,
+    metrics: Sequence[MetricScores],
+    *,
+    aspect: str | None = None,
+    measures: Sequence[str] | None = None,
+    tested: str | None = None,
+    exchange: Exchange = "both",
+    correction: Correction = "none",
+    alpha: float = 0.05,
+    draws: int = 1000,
+    seed: int = 0,
+    missing: Missing = "error",
+    progress_bar: bool = True,
+) -> MetaEvaluation:
+    """Hold metrics against the human judgments of a set.
+
+    Args:
+        evalset: the set.
+        metrics: their scores, one a row of the set.
+        aspect: which judgments; None takes the set's first.
+        measures: names out of `MEASURES`; None takes all that the set allows and that take seconds.
+        tested: the measure to order and test by, out of `TESTED`; None takes `kendall-item` where the set has several
+            hypotheses for a segment, else `kendall`.
+        exchange: what the permutation tests of correlations exchange: single scores, segments or systems. Accuracy is
+            tested by the pairs test.
+        correction: `holm` lets clusters rest on corrected p-values.
+        alpha: significance level.
+        draws: permutations and bootstrap draws.
+        seed: of both.
+        missing: what a judged hypothesis without a metric score is.
+        progress_bar: show progress on stderr when it takes longer than two seconds.
+
+    Raises:
+        InputError: an argument is unknown, two metrics share a name, or a score is missing and may not be.
+    """
+    human = evalset.human(aspect)
+    chosen = check_measures(measures) if measures else usual_measures(human)
+    tested = _check_tested(tested, human)
+    controls = {name: evalset.matrix(values) for name, values in control_scores(evalset).items()}
+    scores = _matrices(evalset, metrics, human, missing) | controls
+    names = list(scores)
+    weights = bootstrap.draw_weights(human.shape[1], draws, seed)
+    grouping = grouping_of(tested)
+    pairs = list(itertools.combinations(range(len(names)), 2))
+    wanted = tuple(dict.fromkeys((tested, *chosen)))
+    with Progress(len(names) * len(wanted) + len(pairs), "measures and tests done", shown=progress_bar) as progress:
+        found: dict[str, dict[str, Measured]] = {}
+        for name in names:
+            found[name] = {}
+            for what in wanted:
+                found[name][what] = Measured(*measure(what, human, scores[name], weights))
+                progress.advance()
+        values = [found[name][tested].statistic.value for name in names]
+        ordered = [(i, j) if _is_better(values, i, j) else (j, i) for i, j in pairs]
+        comparisons = []
+        for pair in ordered:
+            comparisons.append(
+                _compare(tested, human, names, scores, found, pair, exchange=exchange, draws=draws, seed=seed)
+            )
+            progress.advance()
+    differences = _differences(names, ordered, comparisons)
+    p = _p_matrix(names, differences, correction)
+    ranks, beaten = stats.greedy_ranks(values, p, alpha), stats.beaten_by(p, alpha)
+    notes = {metric.name: metric.notes for metric in metrics}
+    results = [
+        MetricResult(
+            name=name,
+            is_control=name in controls,
+            measures={what: found[name][what] for what in wanted},
+            tie_rate=stats.tie_rate(np.where(np.isnan(human), math.nan, scores[name]), grouping),
+            rank=ranks[at],
+            beaten_by=beaten[at],
+            notes=notes.get(name, ()),
+        )
+        for at, name in enumerate(names)
+    ]
+    results.sort(key=lambda result: _order(result.measures[tested].statistic.value))
+    groupings: tuple[Grouping, ...] = ("none", "item") if _has_items(human) else ("none",)
+    return MetaEvaluation(
+        name=evalset.name,
+        aspect=aspect or evalset.aspects[0],
+        langs=evalset.langs,
+        judgments=int(np.count_nonzero(~np.isnan(human))),
+        systems=len(evalset.systems),
+        segments=len(evalset.segments),
+        measures=wanted,
+        tested=tested,
+        test=_test_in_words(tested, exchange),
+        alpha=alpha,
+        correction=correction,
+        draws=draws,
+        seed=seed,
+        human_ties={by: stats.tie_rate(human, by) for by in groupings},
+        chance={what: _chance(what, human) for what in wanted},
+        ceiling=_ceilings(evalset, aspect, wanted),
+        metrics=tuple(results),
+        differences=tuple(differences),
+        notes=_notes(evalset, human, wanted),
+    )
+
+
+def _check_tested(tested: str | None, human: Floats) -> str:
+    if tested is None:
+        return "kendall-item" if _has_items(human) else "kendall"
+    if tested not in TESTED:
+        raise InputError(f"differences of {tested!r} cannot be tested.", hint=f"These can: {', '.join(TESTED)}.")
+    return tested
+
+
+def _has_items(human: Floats) -> bool:
+    return bool(((~np.isnan(human)).sum(axis=0) > 1).any())
+
+
+def _matrices(evalset: EvalSet, metrics: Sequence[MetricScores], human: Floats, missing: Missing) -> dict[str, Floats]:
+    """Scores by metric, checked, with gaps where they are allowed."""
+    taken = set(control_scores(evalset))
+    matrices: dict[str, Floats] = {}
+    for metric in metrics:
+        if metric.name in matrices or metric.name in taken:
+            raise InputError(
+                f"{metric.path}: there already is a metric {metric.name!r}.",
+                hint="Metrics are called by their file or column; rename one.",
+            )
+        matrix = evalset.matrix(metric.values)
+        lacking = ~np.isnan(human) & np.isnan(matrix)
+        if lacking.any() and missing == "error":
+            systems = [name for name, gaps in zip(evalset.systems, lacking, strict=True) if gaps.any()]
+            shown = ", ".join(systems[:5]) + (", …" if len(systems) > 5 else "")
+            raise InputError(
+                f"{metric.path}: {metric.name} has no score for {int(lacking.sum())} of "
+                f"{int((~np.isnan(human)).sum())} judged hypotheses of {evalset.name} (systems: {shown}).",
+                hint="Score them, or leave them out knowingly with missing='drop' (--missing drop).",
+            )
+        if np.isinf(matrix).any():
+            raise InputError(f"{metric.path}: {metric.name} has an infinite score.")
+        matrices[metric.name] = matrix
+    return matrices
+
+
+def _is_better(values: Sequence[float], one: int, other: int) -> bool:
+    return _order(values[one]) <= _order(values[other])
+
+
+def _order(value: float) -> tuple[bool, float]:
+    """Sort key: highest first, undefined last."""
+    return (math.isnan(value), -value)
+
+
+def _compare(
+    tested: str,
+    human: Floats,
+    names: Sequence[str],
+    scores: dict[str, Floats],
+    found: dict[str, dict[str, Measured]],
+    pair: tuple[int, int],
+    *,
+    exchange: Exchange,
+    draws: int,
+    seed: int,
+) -> Comparison:
+    first, second = (names[at] for at in pair)
+    grouping = grouping_of(tested)
+    if tested == "accuracy-item":
+        epsilons = tuple(found[name][tested].statistic.epsilon or 0.0 for name in (first, second))
+        return stats.pairs_test(
+            human, scores[first], scores[second], (epsilons[0], epsilons[1]), grouping=grouping, missing="drop"
+        )
+    return stats.permutation_test(
+        human,
+        scores[first],
+        scores[second],
+        statistic="kendall" if tested.startswith("kendall") else "pearson",
+        grouping=grouping,
+        exchange=exchange,
+        draws=draws,
+        seed=seed,
+        missing="drop",
+    )
+
+
+def _test_in_words(tested: str, exchange: Exchange) -> str:
+    if tested == "accuracy-item":
+        return "pairs test (exact; takes the pairs of one segment for independent)"
+    what = {"both": "single scores", "input": "segments", "systems": "systems"}[exchange]
+    return f"permutation of {what} (permute-{exchange})"
+
+
+def _differences(
+    names: Sequence[str], ordered: Sequence[tuple[int, int]], comparisons: Sequence[Comparison]
+) -> list[Difference]:
+    adjusted = stats.holm([comparison.p for comparison in comparisons])
+    return [
+        Difference(names[first], names[second], comparison.delta, comparison.p, float(corrected))
+        for (first, second), comparison, corrected in zip(ordered, comparisons, adjusted, strict=True)
+    ]
+
+
+def _p_matrix(names: Sequence[str], differences: Sequence[Difference], correction: Correction) -> Floats:
+    at = {name: i for i, name in enumerate(names)}
+    pairs = [(at[difference.better], at[difference.worse]) for difference in differences]
+    p = [difference.adjusted if correction == "holm" else difference.p for difference in differences]
+    return stats.p_matrix(len(names), pairs, [Comparison(0.0, value, None) for value in p])
+
+
+def _chance(name: str, human: Floats) -> float:
+    if name in ("accuracy", "accuracy-item"):
+        return stats.chance_accuracy(human, grouping_of(name)).value
+    if name == "accuracy-as-published":
+        return math.nan
+    return 0.5 if name in ("spa", "system-accuracy") else 0.0
+
+
+def _ceilings(evalset: EvalSet, aspect: str | None, wanted: Sequence[str]) -> dict[str, Statistic]:
+    name = aspect or evalset.aspects[0]
+    if len(evalset.raters) < 2 or not any(name in row.ratings for row in evalset.rows):
+        return {}
+    ratings = evalset.ratings(name)
+    slow_left_out = [what for what in wanted if what not in ("accuracy", "accuracy-as-published")]
+    return {what: stats.human_ceiling(ratings, MEASURES[what].compute) for what in slow_left_out}
+
+
+def _notes(evalset: EvalSet, human: Floats, wanted: Sequence[str]) -> tuple[str, ...]:
+    notes = []
+    unjudged = human.size - int(np.count_nonzero(~np.isnan(human)))
+    if unjudged:
+        notes.append(f"{unjudged} of {human.size} combinations of a system and a segment are not judged.")
+    if not any(row.src for row in evalset.rows):
+        notes.append("The set has no sources: the controls that need them are left out.")
+    if any(row.human for row in evalset.rows):
+        notes.append("Human translations are among the systems.")
+    epsilon = [what for what in wanted if what.startswith("accuracy") and what != "accuracy-as-published"]
+    if epsilon:
+        notes.append("ε of the accuracy is fitted to these very judgments; its interval takes ε as given.")
+    return tuple(notes)

@@ -1,0 +1,310 @@
+"""Scores of any metric for the rows of a set, from the files metrics write."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from promptmetric.datasets.blocks import Block, from_json, from_table
+from promptmetric.datasets.evalset import EvalSet
+from promptmetric.datasets.files import TABLES, Table, ending, load_table, number, read_lines
+from promptmetric.datasets.mtme import read_score_blocks
+from promptmetric.datasets.table import COLUMNS
+from promptmetric.errors import InputError
+
+SEGMENT_SCORES, SYSTEM_SCORES = ".seg.score", ".sys.score"
+
+
+@dataclass(frozen=True)
+class MetricScores:
+    """What one metric says of a set.
+
+    Attributes:
+        name: the metric; the name of its file or of its column.
+        values: one a row of the set, higher is better; NaN where the file has none.
+        path: the file.
+        notes: what is missing, ignored or imputed.
+        system_values: the metric's own scores of systems, where the file (or a `.sys.score` beside it) has them.
+    """
+
+    name: str
+    values: list[float]
+    path: Path
+    notes: tuple[str, ...] = ()
+    system_values: Mapping[str, float] | None = None
+
+
+def read_scores(path: str | Path, evalset: EvalSet) -> list[MetricScores]:
+    """Read the scores that one file has for the rows of a set.
+
+    It may be: JSON of `comet-score --to_json`; JSON, JSON lines or TSV of `promptmetric score`; a `.seg.score` file
+    of mt-metrics-eval (lines `system<TAB>score`); a table with columns of systems, segments and any number of metrics;
+    or plain text with a number a line in the order of the set's rows.
+
+    Scores of a system are in the order of its rows in the set; a file with more of them than rows is taken to score
+    the whole test set, and rows are found by the number that is their segment's id, from 0. A file of one block that
+    bears no system's name scores the whole set.
+
+    Args:
+        path: the file.
+        evalset: the set.
+
+    Returns:
+        One metric, or as many as a table has columns of numbers.
+
+    Raises:
+        InputError: counts differ (both are named), texts differ, or a score is not a number.
+    """
+    path = Path(path)
+    suffix = ending(path)
+    if path.name.endswith((SEGMENT_SCORES, ".score")):
+        return [_from_score_file(path, evalset)]
+    if suffix == ".json":
+        blocks = from_json(path)
+        if blocks is not None:
+            return [_from_files(path, blocks, evalset)]
+    if suffix in TABLES:
+        table = load_table(path)
+        if table.find("file") and table.find("segment") and table.find("status"):
+            return [_from_files(path, from_table(table), evalset)]
+        return _from_table(table, evalset)
+    return [_from_lines(path, evalset)]
+
+
+def _name(path: Path) -> str:
+    name = path.name.removesuffix(".gz")
+    for known in (SEGMENT_SCORES, ".seg.scores", *TABLES, ".scores", ".score", ".txt"):
+        name = name.removesuffix(known)
+    return name
+
+
+# Scores by system, or by file
+
+
+def _from_score_file(path: Path, evalset: EvalSet) -> MetricScores:
+    if path.name.endswith(SYSTEM_SCORES):
+        raise InputError(
+            f"{path}: scores of systems, not of segments.",
+            hint=f"Give the {SEGMENT_SCORES} file; this one is read along.",
+        )
+    blocks = {system: Block(scores) for system, scores in read_score_blocks(path).items()}
+    values, notes = _place(path, blocks, {system: system for system in blocks}, evalset)
+    beside = path.with_name(path.name.removesuffix(SEGMENT_SCORES) + SYSTEM_SCORES)
+    systems = None
+    if path.name.endswith(SEGMENT_SCORES) and beside.is_file():
+        systems = {system: scores[0] for system, scores in read_score_blocks(beside).items()}
+    return MetricScores(_name(path), values, path, notes, systems)
+
+
+def _from_files(path: Path, blocks: Mapping[str, Block], evalset: EvalSet) -> MetricScores:
+    systems = _match(path, blocks, evalset)
+    statuses = sum((block.statuses for block in blocks.values()), Counter[str]())
+    total = sum(len(block.scores) for block in blocks.values())
+    marks = tuple(f"{count} of {total} {status}" for status, count in sorted(statuses.items()) if status != "ok")
+    if systems is None:
+        (block,) = blocks.values()
+        rows = range(len(evalset.rows))
+        _check_texts(path, block, dict(zip(rows, rows, strict=True)), evalset)
+        return MetricScores(_name(path), block.scores, path, marks)
+    values, notes = _place(path, blocks, systems, evalset)
+    own = {
+        system: blocks[key].system_score
+        for key, system in systems.items()
+        if system is not None and blocks[key].system_score is not None
+    }
+    known = {system: score for system, score in own.items() if score is not None}
+    return MetricScores(_name(path), values, path, (*marks, *notes), known or None)
+
+
+def _match(path: Path, blocks: Mapping[str, Block], evalset: EvalSet) -> dict[str, str | None] | None:
+    """The system of each file, None for files of others; None for all where one file scores the whole set."""
+    matched = {key: _system_of(key, evalset) for key in blocks}
+    found = [system for system in matched.values() if system is not None]
+    if len(found) > len(set(found)):
+        twice = sorted({system for system in found if found.count(system) > 1})
+        raise InputError(f"{path}: more than one file of system {', '.join(twice)}: {', '.join(blocks)}.")
+    if found:
+        return matched
+    counts = [len(block.scores) for block in blocks.values()]
+    if counts == [len(evalset.rows)]:
+        return None
+    if len(counts) == 1:
+        raise InputError(f"{path}: {counts[0]} scores, but {evalset.name} has {len(evalset.rows)} rows.")
+    raise InputError(
+        f"{path}: none of its files bears the name of a system: {_some(blocks)}.",
+        hint=f"{evalset.name} has the systems {_some(evalset.systems)}.",
+    )
+
+
+def _system_of(key: str, evalset: EvalSet) -> str | None:
+    name = Path(key.replace("\\", "/")).name
+    tries = (key, name, Path(name).stem, name.partition(".")[0])
+    return next((attempt for attempt in tries if attempt in evalset.systems), None)
+
+
+def _place(
+    path: Path, blocks: Mapping[str, Block], systems: Mapping[str, str | None], evalset: EvalSet
+) -> tuple[list[float], tuple[str, ...]]:
+    """Hand each row of the set its score."""
+    rows_of: dict[str, list[int]] = {system: [] for system in evalset.systems}
+    for row, judged in enumerate(evalset.rows):
+        rows_of[judged.system].append(row)
+    values = [math.nan] * len(evalset.rows)
+    ignored, found = [], set()
+    for key, block in blocks.items():
+        system = systems[key]
+        if system is None or system not in rows_of:
+            ignored.append(key)
+            continue
+        found.add(system)
+        at = _positions(path, system, rows_of[system], len(block.scores), evalset)
+        _check_texts(path, block, at, evalset)
+        for row, position in at.items():
+            values[row] = block.scores[position]
+    if not found:
+        raise InputError(
+            f"{path}: {evalset.name} has none of its systems: {_some(blocks)}.",
+            hint=f"{evalset.name} has {_some(evalset.systems)}.",
+        )
+    return values, _notes(found, ignored, evalset)
+
+
+def _positions(path: Path, system: str, rows: Sequence[int], count: int, evalset: EvalSet) -> dict[int, int]:
+    """Where in its block the score of each row stands."""
+    if count == len(rows):
+        return {row: position for position, row in enumerate(rows)}
+    segments = [evalset.rows[row].segment for row in rows]
+    # Without a segment 0, the set's ids may count from 1, and every score would go to its neighbour.
+    whole = "0" in evalset.segments and all(segment.isdecimal() and int(segment) < count for segment in segments)
+    if count > len(rows) and whole:
+        return {row: int(segment) for row, segment in zip(rows, segments, strict=True)}
+    raise InputError(
+        f"{path}: {count} scores of {system}, but {evalset.name} has {len(rows)} segments of it.",
+        hint="Scores of a whole test set fit where ids of segments count its lines from 0, and 0 is among them.",
+    )
+
+
+def _check_texts(path: Path, block: Block, at: Mapping[int, int], evalset: EvalSet) -> None:
+    """Texts a file repeats must be the set's; COMET strips the ends of lines."""
+    if not block.texts:
+        return
+    for row, position in at.items():
+        judged = evalset.rows[row]
+        src, mt = block.texts[position]
+        for what, theirs, ours in (("source", src, judged.src), ("hypothesis", mt, judged.hyp)):
+            if theirs is not None and theirs.split() != ours.split():
+                raise InputError(
+                    f"{path}, score {position + 1} of {judged.system}: another {what} than in {evalset.name}: "
+                    f"{theirs[:60]!r}, not {ours[:60]!r}.",
+                    hint="The texts must have been scored in the order of the set's rows (`promptmetric data export`).",
+                )
+
+
+def _notes(found: set[str], ignored: Sequence[str], evalset: EvalSet) -> tuple[str, ...]:
+    missing = [system for system in evalset.systems if system not in found]
+    notes = []
+    if ignored:
+        notes.append(f"ignored, since the set lacks them: {_some(sorted(ignored))}")
+    if missing:
+        notes.append(f"no scores of {_some(missing)}")
+    return tuple(notes)
+
+
+def _some(names: Any) -> str:
+    names = list(names)
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+# Tables and plain lines
+
+
+def _from_table(table: Table, evalset: EvalSet) -> list[MetricScores]:
+    system, segment = table.find(*COLUMNS["system"]), table.find(*COLUMNS["segment"])
+    metrics = _metric_columns(table, {system, segment})
+    if not metrics:
+        raise InputError(f"{table.path}: there is no column of numbers.", hint=f"It has: {', '.join(table.columns)}.")
+    if system is None and segment is None:
+        if len(table) != len(evalset.rows):
+            raise InputError(
+                f"{table.path}: {len(table)} rows, but {evalset.name} has {len(evalset.rows)}.",
+                hint="With columns of systems and segments, rows are found by them.",
+            )
+        return [MetricScores(metric, table.numbers(metric), table.path) for metric in metrics]
+    at = _row_of(table, evalset)
+    keys = [(row.system, row.segment) for row in evalset.rows]
+    missing = sum(key not in at for key in keys)
+    if missing == len(keys):
+        raise InputError(
+            f"{table.path}: it has none of the systems and segments of {evalset.name}.",
+            hint=f"The set's first row is {_some(keys[0])}; the table's, {_some(next(iter(at), ('none',)))}.",
+        )
+    theirs = {key[0] for key in at}
+    notes = _notes(theirs & set(evalset.systems), sorted(theirs - set(evalset.systems)), evalset)
+    partly = sum(key not in at and key[0] in theirs for key in keys)
+    if partly:
+        notes = (*notes, f"no scores of {partly} rows of other systems")
+    found = []
+    for metric in metrics:
+        numbers = table.numbers(metric)
+        values = [numbers[at[key]] if key in at else math.nan for key in keys]
+        absent = sum(map(math.isnan, values)) - missing
+        found.append(
+            MetricScores(metric, values, table.path, (*notes, f"no score in {absent} rows") if absent else notes)
+        )
+    return found
+
+
+_NO_METRICS = {"file", "lp", "langs", "testset", "raw", "rater", "category", "severity", "status", "text", "signature"}
+
+
+def _metric_columns(table: Table, keys: set[str | None]) -> list[str]:
+    """Columns whose first value is a number, but those of texts, keys and flags."""
+    texts = _NO_METRICS | {name.casefold() for names in COLUMNS.values() for name in names}
+    return [
+        name
+        for name, values in table.columns.items()
+        if name not in keys and name.casefold() not in texts and _is_number(values)
+    ]
+
+
+def _is_number(values: Sequence[Any]) -> bool:
+    try:
+        first = next((value for value in values if value is not None and not math.isnan(number(value, ""))), None)
+    except InputError:
+        return False
+    return first is not None
+
+
+def _row_of(table: Table, evalset: EvalSet) -> dict[tuple[str, str], int]:
+    """The table's row by system and segment, of the set's language pair where the table has several."""
+    systems, segments = table.texts(*COLUMNS["system"]), table.texts(*COLUMNS["segment"])
+    pair = table.find("lp", "langs")
+    pairs = table.columns[pair] if pair and evalset.langs else None
+    at: dict[tuple[str, str], int] = {}
+    for row, key in enumerate(zip(systems, segments, strict=True)):
+        if pairs and pairs[row] != evalset.langs:
+            continue
+        if key in at:
+            raise InputError(f"{table.place(row)}: system {key[0]} has segment {key[1]} twice.")
+        at[key] = row
+    return at
+
+
+def _from_lines(path: Path, evalset: EvalSet) -> MetricScores:
+    lines = read_lines(path)
+    if lines and "\t" in lines[0]:
+        if "\tscore:" in lines[0]:
+            raise InputError(
+                f"{path}: scores rounded for reading.",
+                hint="Have them written exactly: comet-score --to_json FILE, or promptmetric score --format json.",
+            )
+        return _from_score_file(path, evalset)
+    values = [number(line, f"{path}, line {line_number}") for line_number, line in enumerate(lines, 1)]
+    if len(values) != len(evalset.rows):
+        raise InputError(f"{path}: {len(values)} scores, but {evalset.name} has {len(evalset.rows)} rows.")
+    absent = sum(map(math.isnan, values))
+    return MetricScores(_name(path), values, path, (f"no score in {absent} rows",) if absent else ())

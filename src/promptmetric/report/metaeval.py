@@ -1,0 +1,181 @@
+"""A meta-evaluation as text, JSON, TSV, markdown or LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any, Literal
+
+from promptmetric.bench.controls import CONTROLS
+from promptmetric.bench.measures import MEASURES
+from promptmetric.bench.metaeval import Measured, MetaEvaluation, MetricResult
+from promptmetric.report.tables import latex_table, markdown_table, table
+
+MetaFormat = Literal["text", "json", "tsv", "markdown", "latex"]
+
+SHOWN = ("kendall-item", "kendall", "pearson", "accuracy-item", "spa", "system-pearson")
+"""Columns of the tables that are to be read, where the user names none; JSON and TSV have all."""
+
+
+def format_meta_evaluation(found: MetaEvaluation, output: MetaFormat, shown: Sequence[str] | None = None) -> str:
+    """Write a meta-evaluation.
+
+    Args:
+        found: what was found.
+        output: the format.
+        shown: measures to show in a table to be read; None takes the usual ones.
+
+    Returns:
+        The whole output, ending in a line feed.
+    """
+    if output == "json":
+        return json.dumps(as_json(found), ensure_ascii=False, indent=1) + "\n"
+    if output == "tsv":
+        return _tsv(found)
+    columns = [name for name in shown or SHOWN if name in found.measures]
+    if found.tested not in columns:
+        columns.insert(0, found.tested)
+    columns.sort(key=lambda name: name != found.tested)
+    writers: dict[str, Callable[[Sequence[str], Sequence[Sequence[str]]], str]] = {
+        "text": table,
+        "markdown": markdown_table,
+        "latex": latex_table,
+    }
+    grid = writers[output](*_grid(found, columns))
+    if output == "latex":
+        return grid + "\n"
+    lines = [*_head(found), "", grid, "", *_foot(found, columns)]
+    return "\n".join(lines if output == "text" else _as_markdown(lines, grid)) + "\n"
+
+
+def _as_markdown(lines: Sequence[str], grid: str) -> list[str]:
+    """Paragraphs and items instead of lines, around the table."""
+    return [line if line == grid or not line else f"- {line.lstrip('- ')}" for line in lines]
+
+
+def _grid(found: MetaEvaluation, shown: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    columns = ["cluster", "metric", *shown, "groups", "ties"]
+    rows = []
+    for result in found.metrics:
+        star = "*" if result.beaten_by == 0 and not math.isnan(_tested(found, result)) else ""
+        name = f"({result.name})" if result.is_control else result.name
+        cells = [_cell(result.measures[what], with_interval=what in (found.tested, shown[0])) for what in shown]
+        groups = result.measures[found.tested].statistic.groups
+        rows.append([f"{result.rank}{star}", name, *cells, str(groups), _percent(result.tie_rate.value)])
+    return columns, rows
+
+
+def _tested(found: MetaEvaluation, result: MetricResult) -> float:
+    return result.measures[found.tested].statistic.value
+
+
+def _cell(measured: Measured, *, with_interval: bool) -> str:
+    text = _number(measured.statistic.value)
+    if with_interval and measured.interval is not None and not math.isnan(measured.interval.low):
+        text += f" [{measured.interval.low:.3f}, {measured.interval.high:.3f}]"
+    if measured.statistic.epsilon is not None and not math.isnan(measured.statistic.value):
+        text += f" (ε {measured.statistic.epsilon:.3g})"
+    return text
+
+
+def _number(value: float) -> str:
+    return "nan" if math.isnan(value) else f"{value:.3f}"
+
+
+def _percent(value: float) -> str:
+    return "nan" if math.isnan(value) else f"{value:.1%}"
+
+
+def _head(found: MetaEvaluation) -> list[str]:
+    lines = [
+        f"{found.name}, {found.aspect}: {found.judgments} judgments, {found.systems} systems, {found.segments} segments"
+    ]
+    ties = ", ".join(
+        f"{_percent(rate.value)} of the pairs {'for one segment' if by == 'item' else 'of all hypotheses'}"
+        for by, rate in found.human_ties.items()
+    )
+    lines.append(f"Humans tie on {ties}.")
+    chance = {name: value for name, value in found.chance.items() if not math.isnan(value) and value > 0}
+    listed = ", ".join(f"{name} {value:.3f}" for name, value in chance.items())
+    lines.append(f"Chance: {listed}; correlations 0." if listed else "Chance: 0.")
+    if found.ceiling:
+        listed = ", ".join(f"{name} {_number(one.value)}" for name, one in found.ceiling.items() if name in SHOWN)
+        lines.append(f"One rater against the rest: {listed}.")
+    return lines
+
+
+def _foot(found: MetaEvaluation, shown: Sequence[str]) -> list[str]:
+    corrected = " after Holm's correction" if found.correction == "holm" else ""
+    lines = [
+        f"Ordered and tested by {found.tested}: {found.test}, {found.draws} draws, one-sided p < {found.alpha:g}"
+        f"{corrected}. Metrics of one cluster were not told apart, which does not make them equal; * beaten by none.",
+        f"[…]: 95 % bootstrap interval, segments drawn with all their hypotheses, {found.draws} draws, seed "
+        f"{found.seed}.",
+        f"Groups: those of {found.tested} with a value; in the others the metric or the humans give one score. Ties: "
+        "share of pairs to which the metric gives one score.",
+        *(f"{name}: {MEASURES[name].meaning}." for name in shown),
+        *(f"({name}): control, {meaning}." for name, meaning in CONTROLS.items() if _has(found, name)),
+        *found.notes,
+    ]
+    lines += [f"{', '.join(names)}: {note}." for note, names in _notes_by_text(found).items()]
+    return [line.replace("..", ".") for line in lines]
+
+
+def _has(found: MetaEvaluation, name: str) -> bool:
+    return any(result.name == name for result in found.metrics)
+
+
+def _notes_by_text(found: MetaEvaluation) -> dict[str, list[str]]:
+    """Which metrics each note is about."""
+    notes: dict[str, list[str]] = {}
+    for result in found.metrics:
+        reason = result.measures[found.tested].statistic.reason
+        own = [f"{found.tested} is undefined: {reason}"] if reason else []
+        for note in (*own, *result.notes):
+            notes.setdefault(note, []).append(result.name)
+    return notes
+
+
+def as_json(found: MetaEvaluation) -> dict[str, Any]:
+    """Everything, with null for what is undefined."""
+    content = asdict(found)
+    for result, fields in zip(found.metrics, content["metrics"], strict=True):
+        fields["measures"] = {name: flat(one) for name, one in result.measures.items()}
+    return dict(_without_nan(content))
+
+
+def flat(measured: Measured) -> dict[str, Any]:
+    """A measure as one flat record; `low` and `high` are null where there is no interval."""
+    interval = measured.interval
+    return {
+        **asdict(measured.statistic),
+        "low": interval.low if interval else None,
+        "high": interval.high if interval else None,
+    }
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _tsv(found: MetaEvaluation) -> str:
+    """A row a metric and measure; empty where undefined."""
+    columns = ["set", "aspect", "metric", "control", "cluster", "beaten_by", "measure", "value", "low", "high"]
+    columns += ["epsilon", "n", "groups", "undefined", "dropped", "reason"]
+    out = io.StringIO()
+    writer = csv.writer(out, dialect="excel-tab", lineterminator="\n")
+    writer.writerow(columns)
+    for result in found.metrics:
+        for name, measured in result.measures.items():
+            fields = _without_nan(flat(measured))
+            own = [found.name, found.aspect, result.name, int(result.is_control), result.rank, result.beaten_by, name]
+            writer.writerow([*own, *(fields[column] for column in columns[len(own) :])])
+    return out.getvalue()
