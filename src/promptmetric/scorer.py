@@ -53,7 +53,8 @@ class Scorer:
             model by its measurements, and warns where nothing was measured.
         task: `translation` or `summarization`.
         langs: the language pair, such as `en-de`; a sample's own `src_lang` and `tgt_lang` go before it.
-        backend: `auto`, `transformers` or `replay`.
+        backend: `auto`, `transformers` or `replay`; or an open backend of `model`, which several scorers may share and
+            which stays open.
         decode: `text` reads answers with our parser (`auto` means this), `as-published` as the PrExMe paper did.
         fallback: what to do with answers that hold no score: `mean`, `nan`, `error` or `retry`.
         revision: commit, branch or tag of the model on the hub.
@@ -72,7 +73,7 @@ class Scorer:
         prompt: str | Path | PromptSpec | None = None,
         task: Task = "translation",
         langs: str | None = None,
-        backend: BackendName = "auto",
+        backend: BackendName | Backend = "auto",
         decode: Decode | str = "auto",
         fallback: Fallback = "mean",
         revision: str | None = None,
@@ -81,7 +82,8 @@ class Scorer:
         **engine: Any,
     ) -> None:
         _check("task", task, get_args(Task))
-        _check("backend", backend, get_args(BackendName))
+        if isinstance(backend, str):
+            _check("backend", backend, get_args(BackendName))
         _check("decode", decode, ("auto", *get_args(Decode)))
         _check("fallback", fallback, get_args(Fallback))
         _check_engine_arguments(engine)
@@ -94,7 +96,8 @@ class Scorer:
         self.langs = LanguagePair.parse(langs) if langs is not None else None
         self.decode: Decode = "as-published" if decode == "as-published" else "text"
         self.fallback: Fallback = fallback
-        self._backend_name: BackendName = backend
+        self._backend_name: BackendName = backend if isinstance(backend, str) else "auto"
+        self._lent = None if isinstance(backend, str) else backend
         self._loading: dict[str, Any] = {"revision": revision, "offline": offline, "record": record, **engine}
         self._backend: Backend | None = None
         self._gpus = 1
@@ -219,7 +222,7 @@ class Scorer:
 
     def _choose_prompt(self, prompt: str | Path | PromptSpec | None) -> PromptSpec:
         if prompt is None:
-            recorded = is_recording(self.model, self._backend_name)
+            recorded = self._lent is not None or is_recording(self.model, self._backend_name)
             model = self._open(self._gpus).fingerprint().model if recorded else self.model
             recommendation = recommend(model, self.task, self.langs)
             say = logger.info if recommendation.measured else logger.warning
@@ -248,6 +251,8 @@ class Scorer:
         return checked
 
     def _open(self, gpus: int) -> Backend:
+        if self._lent is not None:
+            return self._lent
         if self._backend is not None and (self._gpus > 0) != (gpus > 0):
             self.close()
         if self._backend is None:

@@ -182,11 +182,13 @@ def check_measures(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def measure(name: str, human: Floats, metric: Floats, weights: Floats) -> tuple[Statistic, Interval | None]:
-    """A measure and its 95 % interval; None where the measure has none."""
+def measure(
+    name: str, human: Floats, metric: Floats, weights: Floats | None = None
+) -> tuple[Statistic, Interval | None]:
+    """A measure and its 95 % interval; None where the measure has none, or without weights to draw it from."""
     chosen = MEASURES[name]
     h, m, _ = align(human, metric, "drop")
     found = chosen.compute(h, m)
-    if chosen.resample is None or found.reason is not None:
+    if weights is None or chosen.resample is None or found.reason is not None:
         return found, None
     return found, bootstrap.interval(chosen.resample(h, m, weights, found))

@@ -35,6 +35,10 @@ TESTED = (
 """Measures whose differences can be tested, and so order the table."""
 
 
+FEW_SEGMENTS = 30
+"""Segments below which a bootstrap of segments is not to be trusted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """A measure of one metric. `interval` is None where the measure has none."""
@@ -52,7 +56,7 @@ class MetricResult:
         is_control: whether it is one of the controls.
         measures: by name.
         tie_rate: share of pairs within the tested measure's groups to which the metric gives one score.
-        rank: its cluster in the greedy ranking of WMT, from 1.
+        rank: its cluster in the greedy ranking of WMT, from 1; None where it was not tested.
         beaten_by: how many others are significantly better; 0 is the best cluster in the sense of PrExMe.
         notes: what its file says or lacks.
     """
@@ -61,8 +65,8 @@ class MetricResult:
     is_control: bool
     measures: dict[str, Measured]
     tie_rate: Statistic
-    rank: int
-    beaten_by: int
+    rank: int | None
+    beaten_by: int | None
     notes: tuple[str, ...] = ()
 
 
@@ -155,6 +159,7 @@ def meta_evaluate(
     draws: int = 1000,
     seed: int = 0,
     missing: Missing = "error",
+    most_tested: int | None = None,
     progress_bar: bool = True,
 ) -> MetaEvaluation:
     """Hold metrics against the human judgments of a set.
@@ -173,6 +178,7 @@ def meta_evaluate(
         draws: permutations and bootstrap draws.
         seed: of both.
         missing: what a judged hypothesis without a metric score is.
+        most_tested: with more metrics, only so many are tested and get intervals: the best by the tested measure.
         progress_bar: show progress on stderr when it takes longer than two seconds.
 
     Raises:
@@ -185,39 +191,48 @@ def meta_evaluate(
     scores = _matrices(evalset, metrics, human, missing) | controls
     names = list(scores)
     weights = bootstrap.draw_weights(human.shape[1], draws, seed)
-    grouping = grouping_of(tested)
-    pairs = list(itertools.combinations(range(len(names)), 2))
     wanted = tuple(dict.fromkeys((tested, *chosen)))
+    competing = _best(names, scores, human, tested, most_tested, set(controls))
+    pairs = list(itertools.combinations(range(len(competing)), 2))
+    found: dict[str, dict[str, Measured]] = {name: {} for name in names}
+    comparisons = []
     with Progress(len(names) * len(wanted) + len(pairs), "measures and tests done", shown=progress_bar) as progress:
-        found: dict[str, dict[str, Measured]] = {}
-        for name in names:
-            found[name] = {}
-            for what in wanted:
-                found[name][what] = Measured(*measure(what, human, scores[name], weights))
-                progress.advance()
-        values = [found[name][tested].statistic.value for name in names]
-        ordered = [(i, j) if _is_better(values, i, j) else (j, i) for i, j in pairs]
-        comparisons = []
-        for pair in ordered:
+        for name, what in itertools.product(names, wanted):
+            found[name][what] = Measured(*measure(what, human, scores[name], weights if name in competing else None))
+            progress.advance()
+        values = [found[name][tested].statistic.value for name in competing]
+        ordered = [(i, j) if _order(values[i]) <= _order(values[j]) else (j, i) for i, j in pairs]
+        for first, second in ordered:
+            both = (competing[first], competing[second])
+            epsilons = [found[name][tested].statistic.epsilon or 0.0 for name in both]
             comparisons.append(
-                _compare(tested, human, names, scores, found, pair, exchange=exchange, draws=draws, seed=seed)
+                _compare(
+                    tested,
+                    human,
+                    (scores[both[0]], scores[both[1]]),
+                    (epsilons[0], epsilons[1]),
+                    exchange=exchange,
+                    draws=draws,
+                    seed=seed,
+                )
             )
             progress.advance()
-    differences = _differences(names, ordered, comparisons)
-    p = _p_matrix(names, differences, correction)
-    ranks, beaten = stats.greedy_ranks(values, p, alpha), stats.beaten_by(p, alpha)
+    differences = _differences(competing, ordered, comparisons)
+    p = _p_matrix(competing, differences, correction)
+    ranks = dict(zip(competing, stats.greedy_ranks(values, p, alpha), strict=True))
+    beaten = dict(zip(competing, stats.beaten_by(p, alpha), strict=True))
     notes = {metric.name: metric.notes for metric in metrics}
     results = [
         MetricResult(
             name=name,
             is_control=name in controls,
-            measures={what: found[name][what] for what in wanted},
-            tie_rate=stats.tie_rate(np.where(np.isnan(human), math.nan, scores[name]), grouping),
-            rank=ranks[at],
-            beaten_by=beaten[at],
+            measures=found[name],
+            tie_rate=stats.tie_rate(np.where(np.isnan(human), math.nan, scores[name]), grouping_of(tested)),
+            rank=ranks.get(name),
+            beaten_by=beaten.get(name),
             notes=notes.get(name, ()),
         )
-        for at, name in enumerate(names)
+        for name in names
     ]
     results.sort(key=lambda result: _order(result.measures[tested].statistic.value))
     groupings: tuple[Grouping, ...] = ("none", "item") if _has_items(human) else ("none",)
@@ -282,8 +297,16 @@ def _matrices(evalset: EvalSet, metrics: Sequence[MetricScores], human: Floats, 
     return matrices
 
 
-def _is_better(values: Sequence[float], one: int, other: int) -> bool:
-    return _order(values[one]) <= _order(values[other])
+def _best(
+    names: Sequence[str], scores: dict[str, Floats], human: Floats, tested: str, most: int | None, controls: set[str]
+) -> list[str]:
+    """The metrics to be tested, and the controls."""
+    metrics = [name for name in names if name not in controls]
+    if most is None or len(metrics) <= most:
+        return list(names)
+    values = {name: measure(tested, human, scores[name])[0].value for name in metrics}
+    best = set(sorted(metrics, key=lambda name: _order(values[name]))[:most])
+    return [name for name in names if name in best | controls]
 
 
 def _order(value: float) -> tuple[bool, float]:
@@ -294,28 +317,20 @@ def _order(value: float) -> tuple[bool, float]:
 def _compare(
     tested: str,
     human: Floats,
-    names: Sequence[str],
-    scores: dict[str, Floats],
-    found: dict[str, dict[str, Measured]],
-    pair: tuple[int, int],
+    scores: tuple[Floats, Floats],
+    epsilons: tuple[float, float],
     *,
     exchange: Exchange,
     draws: int,
     seed: int,
 ) -> Comparison:
-    first, second = (names[at] for at in pair)
-    grouping = grouping_of(tested)
     if tested == "accuracy-item":
-        epsilons = tuple(found[name][tested].statistic.epsilon or 0.0 for name in (first, second))
-        return stats.pairs_test(
-            human, scores[first], scores[second], (epsilons[0], epsilons[1]), grouping=grouping, missing="drop"
-        )
+        return stats.pairs_test(human, *scores, epsilons, grouping=grouping_of(tested), missing="drop")
     return stats.permutation_test(
         human,
-        scores[first],
-        scores[second],
+        *scores,
         statistic="kendall" if tested.startswith("kendall") else "pearson",
-        grouping=grouping,
+        grouping=grouping_of(tested),
         exchange=exchange,
         draws=draws,
         seed=seed,
@@ -367,6 +382,8 @@ def _ceilings(evalset: EvalSet, aspect: str | None, wanted: Sequence[str]) -> di
 def _notes(evalset: EvalSet, human: Floats, wanted: Sequence[str]) -> tuple[str, ...]:
     notes = []
     unjudged = human.size - int(np.count_nonzero(~np.isnan(human)))
+    if human.shape[1] < FEW_SEGMENTS:
+        notes.append(f"With {human.shape[1]} segments the intervals are too narrow and the tests find little.")
     if unjudged:
         notes.append(f"{unjudged} of {human.size} combinations of a system and a segment are not judged.")
     if not any(row.src for row in evalset.rows):

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from promptmetric import __version__
+from promptmetric.cli.bench import bench
 from promptmetric.cli.compare import compare
 from promptmetric.cli.data import data
 from promptmetric.cli.meta_eval import meta_eval
@@ -60,7 +61,7 @@ def cli() -> None:
     logger.setLevel(logging.INFO)
 
 
-for command in (score, compare, meta_eval, prompts, models, data):
+for command in (score, compare, meta_eval, bench, prompts, models, data):
     cli.add_command(command)
 
 

@@ -65,7 +65,8 @@ def _grid(found: MetaEvaluation, shown: Sequence[str]) -> tuple[list[str], list[
         name = f"({result.name})" if result.is_control else result.name
         cells = [_cell(result.measures[what], with_interval=what in (found.tested, shown[0])) for what in shown]
         groups = result.measures[found.tested].statistic.groups
-        rows.append([f"{result.rank}{star}", name, *cells, str(groups), _percent(result.tie_rate.value)])
+        cluster = f"{result.rank}{star}" if result.rank is not None else "-"
+        rows.append([cluster, name, *cells, str(groups), _percent(result.tie_rate.value)])
     return columns, rows
 
 
@@ -145,7 +146,7 @@ def as_json(found: MetaEvaluation) -> dict[str, Any]:
     content = asdict(found)
     for result, fields in zip(found.metrics, content["metrics"], strict=True):
         fields["measures"] = {name: flat(one) for name, one in result.measures.items()}
-    return dict(_without_nan(content))
+    return dict(without_nan(content))
 
 
 def flat(measured: Measured) -> dict[str, Any]:
@@ -158,11 +159,12 @@ def flat(measured: Measured) -> dict[str, Any]:
     }
 
 
-def _without_nan(value: Any) -> Any:
+def without_nan(value: Any) -> Any:
+    """The same with None for NaN, which JSON does not know."""
     if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
+        return {key: without_nan(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(item) for item in value]
+        return [without_nan(item) for item in value]
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
@@ -175,7 +177,7 @@ def _tsv(found: MetaEvaluation) -> str:
     writer.writerow(columns)
     for result in found.metrics:
         for name, measured in result.measures.items():
-            fields = _without_nan(flat(measured))
+            fields = without_nan(flat(measured))
             own = [found.name, found.aspect, result.name, int(result.is_control), result.rank, result.beaten_by, name]
             writer.writerow([*own, *(fields[column] for column in columns[len(own) :])])
     return out.getvalue()

@@ -59,4 +59,4 @@ def latex_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _right(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:
     """Columns of numbers are set to the right."""
     cells = list(zip(*rows, strict=True)) or [()] * len(columns)
-    return [any(column) and all(_NUMBER.fullmatch(cell) for cell in column) for column in cells]
+    return [set(column) - {"", "-"} != set() and all(map(_NUMBER.fullmatch, column)) for column in cells]

@@ -1,0 +1,352 @@
+"""Runs a suite: scores every cell once, keeps every answer, and holds the scores against the judgments."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from promptmetric import __version__
+from promptmetric.backends import Backend, is_recording, open_backend
+from promptmetric.bench.baselines import baseline_scores
+from promptmetric.bench.metaeval import MetaEvaluation, meta_evaluate, read_metrics
+from promptmetric.bench.suite import Cell, Run, SetUse, Suite, cells_of
+from promptmetric.datasets import EvalSet, MetricScores, load_set
+from promptmetric.errors import BackendError, InputError, PromptmetricError
+from promptmetric.prompts import find_model, get_prompt
+from promptmetric.scorer import Scorer
+from promptmetric.types import EMBEDDED_MODEL, Prediction
+
+logger = logging.getLogger("promptmetric")
+
+MOST_TESTED = 24
+"""Metrics that are tested against each other; of a larger grid only the best so many."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One column of scores, from a cell, a baseline or a file.
+
+    Attributes:
+        label: how it is called in tables.
+        scores: one a row of the set.
+        statuses: how many segments have each status; empty where that is not known.
+        signature: what pins the scores.
+        cell: what was asked; None for baselines and files.
+        notes: what else has to be said.
+    """
+
+    label: str
+    scores: list[float]
+    statuses: dict[str, int]
+    signature: str
+    cell: Cell | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SetResult:
+    """What was found on one set by one aspect.
+
+    Attributes:
+        title: of the run.
+        evalset: the part of the set that was scored.
+        whole: how many segments and rows the whole set has.
+        scored: everything that was scored.
+        found: its evaluation; what holds no scores is not in it.
+    """
+
+    title: str
+    evalset: EvalSet
+    whole: tuple[int, int]
+    scored: tuple[Scored, ...]
+    found: MetaEvaluation
+
+
+@dataclass(frozen=True)
+class NotRun:
+    """Something that could not be measured, and why."""
+
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class SuiteResult:
+    """Everything that came of a suite."""
+
+    suite: Suite
+    sets: tuple[SetResult, ...]
+    not_run: tuple[NotRun, ...]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A set of a run, cut to size, with the cells to measure on it."""
+
+    run: Run
+    use: SetUse
+    whole: EvalSet
+    evalset: EvalSet
+    cells: tuple[Cell, ...]
+
+
+def run_suite(
+    suite: Suite,
+    folder: Path,
+    *,
+    models: Sequence[str] = (),
+    data: Path | None = None,
+    batch_size: int = 16,
+    gpus: int = 1,
+    offline: bool = False,
+    draws: int = 1000,
+    progress_bar: bool = True,
+) -> SuiteResult:
+    """Measure what a suite names. Cells that the folder holds already are not asked again, and neither are answers.
+
+    Args:
+        suite: what to measure.
+        folder: keeps answers (`answers/`) and finished scores (`scores/`).
+        models: take these instead of the suite's.
+        data: a data folder, looked into before all others.
+        batch_size: prompts the engine takes at once.
+        gpus: 0 computes on the CPU.
+        offline: fetch nothing.
+        draws: permutations and bootstrap draws.
+        progress_bar: show progress on stderr.
+
+    Raises:
+        InputError: nothing of the suite could be run, with the reasons.
+    """
+    not_run: list[NotRun] = []
+    jobs = list(_jobs(suite, models, data, not_run))
+    for part in ("answers", "scores"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    scored: dict[tuple[int, str], Scored] = {}
+    for model in dict.fromkeys(cell.model for job in jobs for cell in job.cells):
+        with _Engine(model, folder, gpus=gpus, offline=offline) as engine:
+            for at, job in enumerate(jobs):
+                for cell in (cell for cell in job.cells if cell.model == model):
+                    try:
+                        done = _score_cell(job, cell, engine, folder, batch_size, gpus, progress_bar=progress_bar)
+                    except (BackendError, InputError) as error:
+                        not_run.append(NotRun(f"{_label(cell)} on {job.use.name}", str(error)))
+                        if isinstance(error, BackendError):
+                            continue
+                    else:
+                        scored[at, done.label] = done
+    results: list[SetResult] = []
+    for at, job in enumerate(jobs):
+        columns = [one for (position, _), one in scored.items() if position == at]
+        columns += _baselines(job, folder, batch_size, not_run)
+        columns += _imported(job, not_run)
+        results += _evaluate(job, columns, draws, not_run, progress_bar=progress_bar)
+    if not results:
+        reasons = "\n  ".join(f"{one.what}: {one.reason}" for one in not_run[:10])
+        raise InputError(f"nothing of the suite {suite.name} could be run.", hint=reasons or None)
+    return SuiteResult(suite, tuple(results), tuple(not_run))
+
+
+def planned_cells(
+    suite: Suite, models: Sequence[str] = (), data: Path | None = None
+) -> tuple[list[Cell], list[NotRun]]:
+    """What would be measured, and what could not be for want of a set."""
+    not_run: list[NotRun] = []
+    return [cell for job in _jobs(suite, models, data, not_run) for cell in job.cells], not_run
+
+
+def _jobs(suite: Suite, models: Sequence[str], data: Path | None, not_run: list[NotRun]) -> Iterator[_Job]:
+    for run in suite.runs:
+        chosen = run.model_copy(update={"models": tuple(models)}) if models else run
+        for use in run.sets:
+            try:
+                whole = load_set(use.name, data=data).without_humans()
+                for aspect in use.aspects:
+                    whole.human(aspect)
+            except PromptmetricError as error:
+                logger.warning("%s is left out: %s", use.name, error)
+                not_run.append(NotRun(use.name, str(error)))
+                continue
+            cut = _cut(whole, use)
+            yield _Job(chosen, use, whole, cut, tuple(cells_of(chosen, use, cut.task, cut.langs)))
+
+
+def _cut(whole: EvalSet, use: SetUse) -> EvalSet:
+    if use.first is not None:
+        kept = {(row.system, row.segment) for row in whole.rows[: use.first]}
+        whole = whole.where(lambda row: (row.system, row.segment) in kept)
+    return whole.draw(use.segments, use.seed) if use.segments is not None else whole
+
+
+class _Engine:
+    """Opens a model when it is first needed, and once."""
+
+    def __init__(self, model: str, folder: Path, *, gpus: int, offline: bool) -> None:
+        preset = find_model(model)
+        self._model = preset.hub_id if preset and model == preset.name != EMBEDDED_MODEL else model
+        self._record = None if is_recording(self._model, "auto") else folder / "answers" / f"{_file_name(model)}.jsonl"
+        self._options = {"gpus": gpus, "offline": offline}
+        self._backend: Backend | None = None
+        self._refused: BackendError | None = None
+
+    def __enter__(self) -> _Engine:
+        return self
+
+    def backend(self) -> Backend:
+        """The open backend. A model that could not be opened is not tried again."""
+        if self._refused is not None:
+            raise self._refused
+        if self._backend is None:
+            try:
+                self._backend = open_backend(self._model, "auto", record=self._record, **self._options)  # type: ignore[arg-type]
+            except BackendError as error:
+                self._refused = error
+                raise
+        return self._backend
+
+    def __exit__(self, *_: object) -> None:
+        if self._backend is not None:
+            self._backend.close()
+
+
+def _label(cell: Cell) -> str:
+    return f"{cell.model} {cell.prompt}" + (f" [{cell.decode}]" if cell.decode != "text" else "")
+
+
+def _score_cell(
+    job: _Job, cell: Cell, engine: _Engine, folder: Path, batch_size: int, gpus: int, *, progress_bar: bool
+) -> Scored:
+    content = get_prompt(cell.prompt).content_hash
+    evalset = job.evalset
+    asked = [cell.model, _state(cell.model), cell.prompt, content, cell.decode]
+    identity = [*asked, evalset.task, evalset.langs, _texts(evalset)]
+    path = folder / "scores" / f"{_digest(identity)}.json"
+    kept = _read(path)
+    if kept is None:
+        logger.info("%s: %s, %d hypotheses", job.use.name, _label(cell), len(job.evalset.rows))
+        scorer = Scorer(
+            cell.model,
+            prompt=cell.prompt,
+            task=job.evalset.task,
+            langs=job.evalset.langs,
+            backend=engine.backend(),
+            decode=cell.decode,
+        )
+        prediction = scorer.predict(job.evalset.samples(), batch_size, gpus, progress_bar=progress_bar)
+        kept = {
+            "scores": [None if math.isnan(score) else score for score in prediction.scores],
+            "statuses": _statuses(prediction),
+            "signature": prediction.signature,
+        }
+        _write(path, kept)
+    return Scored(_label(cell), _floats(kept["scores"]), kept["statuses"], kept["signature"], cell)
+
+
+def _statuses(prediction: Prediction) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for segment in prediction.segments:
+        found[segment.status] = found.get(segment.status, 0) + 1
+    return found
+
+
+def _baselines(job: _Job, folder: Path, batch_size: int, not_run: list[NotRun]) -> Iterator[Scored]:
+    for name in job.run.baselines:
+        path = folder / "scores" / f"{_digest(['baseline', name, _texts(job.evalset)])}.json"
+        kept = _read(path)
+        if kept is None:
+            try:
+                found = baseline_scores(name, job.evalset.samples(), batch_size=batch_size)
+            except PromptmetricError as error:
+                logger.warning("%s on %s is left out: %s", name, job.use.name, error)
+                not_run.append(NotRun(f"{name} on {job.use.name}", str(error)))
+                continue
+            scores = [None if math.isnan(score) else score for score in found.scores]
+            kept = {"scores": scores, "signature": found.signature, "notes": list(found.notes)}
+            _write(path, kept)
+        yield Scored(name, _floats(kept["scores"]), {}, kept["signature"], notes=tuple(kept["notes"]))
+
+
+def _imported(job: _Job, not_run: list[NotRun]) -> Iterator[Scored]:
+    """Scores from files, which are for the whole set."""
+    try:
+        metrics = read_metrics(job.use.scores, job.whole)
+    except PromptmetricError as error:
+        not_run.append(NotRun(f"score files for {job.use.name}", str(error)))
+        return
+    wanted = {(row.system, row.segment) for row in job.evalset.rows}
+    rows = [at for at, row in enumerate(job.whole.rows) if (row.system, row.segment) in wanted]
+    for metric in metrics:
+        values = [metric.values[at] for at in rows]
+        yield Scored(metric.name, values, {}, f"file:{metric.path.name}", notes=metric.notes)
+
+
+def _evaluate(
+    job: _Job, columns: Sequence[Scored], draws: int, not_run: list[NotRun], *, progress_bar: bool
+) -> Iterator[SetResult]:
+    defined = []
+    for column in columns:
+        if all(map(math.isnan, column.scores)):
+            not_run.append(NotRun(f"{column.label} on {job.use.name}", "no score could be read from any answer"))
+        else:
+            defined.append(MetricScores(column.label, column.scores, Path(job.use.name), column.notes))
+    if not defined:
+        return
+    for aspect in job.use.aspects or (job.evalset.aspects[0],):
+        found = meta_evaluate(
+            job.evalset,
+            defined,
+            aspect=aspect,
+            draws=draws,
+            missing="drop",
+            most_tested=MOST_TESTED,
+            progress_bar=progress_bar,
+        )
+        whole = (len(job.whole.segments), len(job.whole.rows))
+        yield SetResult(job.run.title, job.evalset, whole, tuple(columns), found)
+
+
+def _state(model: str) -> list[list[int]]:
+    """Size and time of a local model's or recording's files, so that scores of an older state are not taken for its."""
+    path = Path(model).expanduser()
+    files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path] if path.is_file() else []
+    return [[file.stat().st_size, file.stat().st_mtime_ns] for file in files]
+
+
+def _texts(evalset: EvalSet) -> str:
+    return _digest([[row.src, row.hyp, row.refs[:1]] for row in evalset.rows])
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps([__version__, content], ensure_ascii=True).encode()).hexdigest()[:24]
+
+
+def _file_name(model: str) -> str:
+    """A readable name that differs where the models do."""
+    return f"{re.sub(r'[^A-Za-z0-9.-]+', '-', model).strip('-')[-60:]}-{_digest(model)[:8]}"
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """What was kept of a finished cell. A file that is no longer readable counts as not there."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    """In one step, so that a crash leaves the whole file or none."""
+    scratch = path.with_suffix(".part")
+    scratch.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+    scratch.replace(path)
+
+
+def _floats(values: Sequence[float | None]) -> list[float]:
+    return [math.nan if value is None else value for value in values]
