@@ -30,6 +30,7 @@ from presets import UNDEFINED, read_cells
 from promptmetric.errors import InputError
 from promptmetric.prompts.grid import PREFIX
 from promptmetric.prompts.presets import find_model, models
+from promptmetric.report.tables import markdown_table
 from promptmetric.report.tables import table as text_table
 
 PRINTED = Path(__file__).parent / "prexme_tables.tsv"
@@ -235,11 +236,6 @@ def cells_of(row: Row, lines: Sequence[Line]) -> list[list[str]]:
         figures = [f"{entry.values[name]:.3f}" if name in entry.values else "–" for name in MEASURES]
         cells.append([*paper[:2], entry.method, entry.source, str(entry.n or "–"), *figures, "", outcome])
     return cells
-
-
-def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |".replace("*", "\\*") for cells in lines)
 
 
 def json_line(line: Line) -> dict[str, Any]:

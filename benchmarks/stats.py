@@ -230,8 +230,8 @@ def main() -> None:
         )
 
     epsilons = [one.epsilon or 0.0 for one, _ in fast]
-    exact, seconds = timed(lambda: stats.pairs_test(human, scores[0], scores[1], (epsilons[0], epsilons[1])))
-    right = [stats.ties.GroupPairs(human.T, scores[i].T).correct(epsilons[i]) for i in (0, 1)]
+    exact, seconds = timed(lambda: stats.pairs_test(human, scores[1], scores[0], (epsilons[1], epsilons[0])))
+    right = [stats.ties.GroupPairs(human.T, scores[i].T).correct(epsilons[i]) for i in (1, 0)]
     (delta, p), taken = timed(lambda: plain_pairs_test((right[0], right[1]), DRAWS))
     same = f"p {exact.p:.4f} exact, {p:.4f} drawn; delta differs by {abs(delta - exact.delta):.0e}"
     line("pairs test, 1 pair", taken, seconds, same)

@@ -83,9 +83,9 @@ def _report(result: SuiteResult, folder: Path) -> str:
         result.suite.about,
         "",
         "Every hypothesis got a score from each metric, which did not see the human judgments. A model with a prompt "
-        "sees source and hypothesis alone; BLEU, chrF, ROUGE and BERTScore compare with a reference. The tables say how "
-        "well the scores agree with the judgments. Names in parentheses are controls that know nothing of quality: a "
-        "metric that does not clearly beat them has shown nothing.",
+        "sees source and hypothesis alone; BLEU, chrF, ROUGE and BERTScore compare with a reference. The tables say "
+        "how well the scores agree with the judgments. Names in parentheses are controls that know nothing of "
+        "quality: a metric that does not clearly beat them has shown nothing.",
         "",
     ]
     for part in result.sets:

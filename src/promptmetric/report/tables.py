@@ -41,9 +41,9 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table for GitHub and the like; bars within cells are escaped."""
+    """A table for GitHub and the like; bars and stars within cells are escaped."""
     rule = ["---:" if right else "---" for right in _right(columns, rows)]
-    lines = [[cell.replace("|", r"\|") for cell in row] for row in (columns, rule, *rows)]
+    lines = [[cell.replace("|", r"\|").replace("*", r"\*") for cell in row] for row in (columns, rule, *rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
