@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from promptmetric.bench import baselines
+from promptmetric.bench import neural
 from promptmetric.bench.baselines import baseline_names, baseline_scores
 from promptmetric.errors import BackendError, InputError, MissingExtraError, ModelUnavailableError
 from promptmetric.types import Sample
@@ -312,7 +312,7 @@ def test_bartscore_cuts_and_counts(bart: Path) -> None:
 @pytest.mark.engine
 def test_a_model_with_language_codes_is_refused(bart: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = SimpleNamespace(tokenizer=SimpleNamespace(src_lang="en_XX"))
-    monkeypatch.setattr(baselines, "_load", lambda *arguments: loaded)
+    monkeypatch.setattr(neural, "_load", lambda *arguments: loaded)
     with pytest.raises(InputError, match="which languages it reads and writes"):
         baseline_scores("bartscore", GENERATED, model=str(bart))
 
@@ -324,7 +324,7 @@ def test_memory_trouble_has_a_way_out(bart: Path, monkeypatch: pytest.MonkeyPatc
     def too_much(*arguments: Any) -> Any:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(baselines, "_mean_log_probabilities", too_much)
+    monkeypatch.setattr(neural, "_mean_log_probabilities", too_much)
     with pytest.raises(BackendError, match="smaller batch size"):
         baseline_scores("bartscore", GENERATED, model=str(bart), device="cpu")
 
@@ -388,7 +388,7 @@ def test_bertscore_takes_the_last_layer_of_unknown_models(bert: Path, tmp_path: 
     save_tokenizer(folder, limit=None)
     long = sample("cat " * 10, "dog " * 11)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(baselines, "_BERTSCORE_CHUNK", 2)
+        patch.setattr(neural, "_BERTSCORE_CHUNK", 2)
         found = baseline_scores("bertscore", [*WITH_TEXT, long], model=str(folder), device="cpu")
     assert "model:mine|" in found.signature
     assert "|layer:2|" in found.signature

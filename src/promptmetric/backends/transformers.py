@@ -73,7 +73,7 @@ class TransformersBackend:
                 load.setdefault("quantization_config", transformers.GgufConfig(dequantize=True))
         else:
             load.setdefault("use_safetensors", True)
-        with _explained(str(model)), _progress_bars_on_terminals_only():
+        with _explained(str(model)), progress_bars_on_terminals_only():
             self._tokenizer = transformers.AutoTokenizer.from_pretrained(**source, padding_side="left")
             self._model = transformers.AutoModelForCausalLM.from_pretrained(**source, **load)
         if "device_map" not in load:
@@ -92,7 +92,7 @@ class TransformersBackend:
             logger.info("the model has no chat template: prompts with chat turns are sent as plain text")
         self._fingerprint = Fingerprint(
             name or (path.name if self._is_local else str(model)),
-            _revision(self._model, path if self._is_local else None, revision),
+            revision_of(self._model, path if self._is_local else None, revision),
             f"transformers-{transformers.__version__} torch-{torch.__version__} "
             f"{self._model.device.type} {str(self._model.dtype).removeprefix('torch.')}",
         )
@@ -103,7 +103,7 @@ class TransformersBackend:
 
     def save(self, folder: Path) -> None:
         """Write the model and its tokenizer as an ordinary model folder."""
-        with _progress_bars_on_terminals_only():
+        with progress_bars_on_terminals_only():
             self._model.save_pretrained(folder)
             self._tokenizer.save_pretrained(folder)
 
@@ -226,7 +226,7 @@ def _eos_ids(model: Any, tokenizer: Any) -> list[int]:
     return sorted({token for token in (*ids, tokenizer.eos_token_id) if token is not None})
 
 
-def _revision(model: Any, path: Path | None, revision: str | None) -> str:
+def revision_of(model: Any, path: Path | None, revision: str | None) -> str:
     if path is None:
         return getattr(model.config, "_commit_hash", None) or revision or "unknown"
     return revision or f"sha256:{_digest(path)}"
@@ -270,7 +270,7 @@ def _explained(model: str) -> Iterator[None]:
 
 
 @contextmanager
-def _progress_bars_on_terminals_only() -> Iterator[None]:
+def progress_bars_on_terminals_only() -> Iterator[None]:
     from transformers.utils import logging as hf_logging
 
     enabled = hf_logging.is_progress_bar_enabled()

@@ -145,7 +145,7 @@ def run_suite(
     results: list[SetResult] = []
     for at, job in enumerate(jobs):
         columns = [one for (position, _), one in scored.items() if position == at]
-        columns += _baselines(job, folder, batch_size, not_run)
+        columns += _baselines(job, folder, batch_size, not_run, offline=offline)
         columns += _imported(job, not_run)
         results += _evaluate(job, columns, draws, not_run, progress_bar=progress_bar)
     if not results:
@@ -256,13 +256,13 @@ def _statuses(prediction: Prediction) -> dict[str, int]:
     return found
 
 
-def _baselines(job: _Job, folder: Path, batch_size: int, not_run: list[NotRun]) -> Iterator[Scored]:
+def _baselines(job: _Job, folder: Path, batch_size: int, not_run: list[NotRun], *, offline: bool) -> Iterator[Scored]:
     for name in job.run.baselines:
         path = folder / "scores" / f"{_digest(['baseline', name, _texts(job.evalset)])}.json"
         kept = _read(path)
         if kept is None:
             try:
-                found = baseline_scores(name, job.evalset.samples(), batch_size=batch_size)
+                found = baseline_scores(name, job.evalset.samples(), batch_size=batch_size, offline=offline)
             except PromptmetricError as error:
                 logger.warning("%s on %s is left out: %s", name, job.use.name, error)
                 not_run.append(NotRun(f"{name} on {job.use.name}", str(error)))

@@ -20,6 +20,9 @@ from promptmetric.stats.systems import p_normal
 BLOCK = 1 << 23
 """Pairs of scores compared at once."""
 
+FLAT = 1e-12
+"""A sum of squares of differences from the mean that is smaller, relative to that of the values, is rounding."""
+
 UNDEFINED_SHARE = 0.05
 """With more undefined draws than this share, an interval is not given."""
 
@@ -161,7 +164,10 @@ def resample_pearson(human: ArrayLike, metric: ArrayLike, weights: Floats, missi
 
 def _pearson(n: Floats, sh: Floats, sm: Floats, shh: Floats, smm: Floats, shm: Floats) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray((shm - sh * sm / n) / np.sqrt((shh - sh**2 / n) * (smm - sm**2 / n)))
+        spread_h, spread_m = shh - sh**2 / n, smm - sm**2 / n
+        r = (shm - sh * sm / n) / np.sqrt(spread_h * spread_m)
+        flat = (spread_h <= FLAT * shh) | (spread_m <= FLAT * smm)
+    return np.where(flat | (n == 0), math.nan, np.clip(r, -1, 1))
 
 
 def resample_system_scores(scores: Floats, weights: Floats) -> Floats:
@@ -174,9 +180,8 @@ def resample_system_scores(scores: Floats, weights: Floats) -> Floats:
 def resample_system_pearson(human: Floats, metric: Floats, weights: Floats) -> Floats:
     """Pearson's correlation of system scores in each draw. Arguments are systems × segments."""
     h, m = (resample_system_scores(scores, weights) for scores in (human, metric))
-    h, m = (scores - scores.mean(axis=1, keepdims=True) for scores in (h, m))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray((h * m).sum(axis=1) / np.sqrt((h**2).sum(axis=1) * (m**2).sum(axis=1)))
+    n = np.full(len(weights), h.shape[1], dtype=np.float64)
+    return _pearson(n, *(part.sum(axis=1) for part in (h, m, h * h, m * m, h * m)))
 
 
 def resample_system_accuracy(human: Floats, metric: Floats, weights: Floats) -> Floats:

@@ -1,0 +1,132 @@
+"""Comparing systems: the numbers, and what is said of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from scipy.stats import permutation_test
+
+from promptmetric.bench.compare import compare_systems
+from promptmetric.cli import cli
+from promptmetric.errors import InputError
+from promptmetric.report.compare import format_comparison
+from promptmetric.stats.paired import paired_differences
+from promptmetric.types import Prediction, Sample, Segment, Status
+
+
+def prediction(scores: list[float], unread: tuple[int, ...] = (), status: Status = "imputed") -> Prediction:
+    segments = [
+        Segment(at, score, None if at in unread else score, status if at in unread else "ok")
+        for at, score in enumerate(scores)
+    ]
+    return Prediction.from_segments(segments, "signature")
+
+
+def test_the_paired_test_is_scipys() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(2, 30)) + np.array([[0.3], [0.0]])
+    _, (ours,) = paired_differences(scores, draws=5000, seed=1)
+    theirs = permutation_test(
+        tuple(scores[[ours.first, ours.second]]),
+        lambda x, y, axis: np.mean(x - y, axis=axis),
+        permutation_type="samples",
+        n_resamples=5000,
+        vectorized=True,
+        rng=np.random.default_rng(2),
+    )
+    assert ours.delta == pytest.approx(theirs.statistic)
+    assert ours.p == pytest.approx(theirs.pvalue, abs=0.03)
+    assert ours.interval.low < ours.delta < ours.interval.high
+    assert (ours.wins + ours.ties + ours.losses) == 30
+
+
+def test_the_detectable_difference_is_found_four_times_out_of_five() -> None:
+    rng = np.random.default_rng(3)
+    found = 0
+    for seed in range(200):
+        noise = rng.normal(size=(2, 50))
+        detectable = 2.8016 * np.sqrt(2 / 50)  # of two unit normals
+        _, (one,) = paired_differences(noise + np.array([[detectable], [0.0]]), draws=199, seed=seed)
+        found += one.p <= 0.05 and one.first == 0
+    assert 0.7 < found / 200 < 0.9
+
+
+def test_systems_are_ordered_clustered_and_judged() -> None:
+    rng = np.random.default_rng(1)
+    base = rng.random(200) / 2
+    systems = {
+        "worse": prediction((base - 0.2).tolist()),
+        "best": prediction((base + 0.3 + rng.normal(size=200) / 50).tolist()),
+        "as good": prediction((base + 0.3 + rng.normal(size=200) / 50).tolist()),
+    }
+    found = compare_systems(systems, draws=500)
+    assert found.systems[-1].name == "worse"
+    assert [one.rank for one in found.systems] == [1, 1, 2]
+    text = format_comparison(found, "text")
+    assert "distinguishable from noise" in text
+    assert "not distinguishable; a true difference under" in text
+    rows = list(csv.DictReader(io.StringIO(format_comparison(found, "tsv")), dialect="excel-tab"))
+    assert len(rows) == 3
+    assert all(float(row["difference"]) >= 0 for row in rows)
+    assert json.loads(format_comparison(found, "json"))["differences"][0]["first"] == found.systems[0].name
+    assert format_comparison(found, "markdown").startswith("| cluster |")
+
+
+def test_segments_without_a_read_score_are_left_out_and_counted() -> None:
+    a, b = [0.1, 0.9, 0.5, 0.6], [0.2, 0.1, 0.4, 0.5]
+    found = compare_systems({"a": prediction(a, (1,)), "b": prediction(b)}, draws=100)
+    assert (found.segments, found.left_out) == (3, 1)
+    assert found.systems[0].score == pytest.approx(0.4)
+    assert "1 of 4 segments are left out" in format_comparison(found, "text")
+    failed = prediction([math.nan, *a[1:]], (0,), "failed")
+    assert compare_systems({"a": failed, "b": prediction(b)}, draws=10).segments == 3
+    with pytest.raises(InputError, match="only 1 of 4 segments"):
+        compare_systems({"a": prediction(a, (0, 1, 2)), "b": prediction(b)})
+
+
+def test_identical_systems_are_said_to_score_the_same() -> None:
+    scores = [0.1, 0.9, 0.5]
+    found = compare_systems({"a": prediction(scores), "b": prediction(scores)}, draws=100)
+    (pair,) = found.differences
+    assert (pair.delta, pair.p, pair.wins, pair.ties) == (0.0, 1.0, 0, 3)
+    assert "the same score on every segment" in format_comparison(found, "text")
+
+
+def test_one_system_and_uneven_systems_are_refused() -> None:
+    with pytest.raises(InputError, match="1 systems cannot be compared"):
+        compare_systems({"a": prediction([0.1, 0.2])})
+    with pytest.raises(InputError, match="different numbers"):
+        compare_systems({"a": prediction([0.1, 0.2]), "b": prediction([0.1])})
+
+
+def test_the_command(tmp_path: Path, record: Callable[..., str]) -> None:
+    prompt = tmp_path / "prompt.toml"
+    prompt.write_text(
+        'id = "test:direct"\nmax_tokens = 20\nscale = { kind = "numeric", min = 0, max = 100 }\n'
+        '[[messages]]\nrole = "user"\ncontent = "{{ src }} => {{ hyp }}"\n',
+        encoding="utf-8",
+    )
+    sources = [f"source {i}" for i in range(30)]
+    (tmp_path / "src.txt").write_text("\n".join(sources) + "\n", encoding="utf-8")
+    for name, level in (("a", 80), ("b", 40)):
+        hypotheses = [f"{name} {i}" for i in range(30)]
+        (tmp_path / f"{name}.txt").write_text("\n".join(hypotheses) + "\n", encoding="utf-8")
+        samples = [Sample(src, hyp) for src, hyp in zip(sources, hypotheses, strict=True)]
+        answers = record(samples, [f"Score: {level + i % 7}" for i in range(30)])
+    common = ["-s", str(tmp_path / "src.txt"), "-m", answers, "-p", str(prompt), "-q"]
+    files = [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
+    result = CliRunner().invoke(cli, ["compare", *common, "-t", *files, "--draws", "200"])
+    assert result.exit_code == 0, result.output
+    assert "0.4000" in result.stdout
+    assert "30/0/0" in result.stdout
+    alone = CliRunner().invoke(cli, ["compare", *common, "-t", files[0]])
+    assert alone.exit_code == 2
+    assert "Name two or more" in alone.stderr
