@@ -85,6 +85,17 @@ def test_numbers_are_those_of_scipy(found: MetaEvaluation) -> None:
     assert good.interval.low < good.statistic.value < good.interval.high
 
 
+def test_differences_have_paired_intervals(found: MetaEvaluation) -> None:
+    best = next(one for one in found.differences if (one.better, one.worse) == ("good", "random"))
+    assert best.interval is not None
+    assert 0 < best.interval.low < best.delta < best.interval.high
+    values = {one.name: one.measures["kendall-item"].statistic.value for one in found.metrics}
+    assert best.delta == pytest.approx(values["good"] - values["random"])
+    undefined = next(one for one in found.differences if "constant" in (one.better, one.worse))
+    assert undefined.interval is None
+    assert math.isnan(undefined.p)
+
+
 def test_aspect_measures_and_test_can_be_chosen() -> None:
     evalset = judged_set()
     chosen = meta_evaluate(

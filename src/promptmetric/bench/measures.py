@@ -10,7 +10,7 @@ import numpy as np
 
 from promptmetric import stats
 from promptmetric.errors import InputError
-from promptmetric.stats import Interval, Statistic, bootstrap
+from promptmetric.stats import Statistic, bootstrap
 from promptmetric.stats.base import Floats, Grouping, align, grouped, mean_over_groups
 from promptmetric.stats.correlation import CONSTANT, kendall_by_group, pearson_by_group, spearman_by_group
 from promptmetric.stats.ties import accuracy_by_group
@@ -182,13 +182,16 @@ def check_measures(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def measure(
-    name: str, human: Floats, metric: Floats, weights: Floats | None = None
-) -> tuple[Statistic, Interval | None]:
-    """A measure and its 95 % interval; None where the measure has none, or without weights to draw it from."""
-    chosen = MEASURES[name]
+def measure(name: str, human: Floats, metric: Floats) -> Statistic:
+    """A measure of the hypotheses that have both judgment and score."""
     h, m, _ = align(human, metric, "drop")
-    found = chosen.compute(h, m)
-    if weights is None or chosen.resample is None or found.reason is not None:
-        return found, None
-    return found, bootstrap.interval(chosen.resample(h, m, weights, found))
+    return MEASURES[name].compute(h, m)
+
+
+def resample(name: str, human: Floats, metric: Floats, weights: Floats, found: Statistic) -> Floats | None:
+    """The measure in each bootstrap draw; None where it is undefined or has no interval."""
+    chosen = MEASURES[name]
+    if chosen.resample is None or found.reason is not None:
+        return None
+    h, m, _ = align(human, metric, "drop")
+    return chosen.resample(h, m, weights, found)

@@ -13,7 +13,7 @@ import numpy as np
 
 from promptmetric import stats
 from promptmetric.bench.controls import control_scores
-from promptmetric.bench.measures import MEASURES, check_measures, grouping_of, measure, usual_measures
+from promptmetric.bench.measures import MEASURES, check_measures, grouping_of, measure, resample, usual_measures
 from promptmetric.datasets import EvalSet, MetricScores, read_scores
 from promptmetric.errors import InputError
 from promptmetric.execution import Progress
@@ -72,11 +72,20 @@ class MetricResult:
 
 @dataclass(frozen=True)
 class Difference:
-    """A tested pair: the first metric has the higher value. `p` is one-sided; `adjusted` is Holm's."""
+    """A tested pair: the first metric has the higher value.
+
+    Attributes:
+        better, worse: the metrics.
+        delta: difference of the tested measure.
+        interval: 95 %, by paired bootstrap: both metrics are computed on the same draws. None where there is none.
+        p: one-sided.
+        adjusted: p after Holm's correction for all pairs.
+    """
 
     better: str
     worse: str
     delta: float
+    interval: Interval | None
     p: float
     adjusted: float
 
@@ -195,10 +204,15 @@ def meta_evaluate(
     competing = _best(names, scores, human, tested, most_tested, set(controls))
     pairs = list(itertools.combinations(range(len(competing)), 2))
     found: dict[str, dict[str, Measured]] = {name: {} for name in names}
+    draws_of: dict[str, Floats] = {}
     comparisons = []
     with Progress(len(names) * len(wanted) + len(pairs), "measures and tests done", shown=progress_bar) as progress:
         for name, what in itertools.product(names, wanted):
-            found[name][what] = Measured(*measure(what, human, scores[name], weights if name in competing else None))
+            statistic = measure(what, human, scores[name])
+            drawn = resample(what, human, scores[name], weights, statistic) if name in competing else None
+            found[name][what] = Measured(statistic, None if drawn is None else bootstrap.interval(drawn))
+            if what == tested and drawn is not None:
+                draws_of[name] = drawn
             progress.advance()
         values = [found[name][tested].statistic.value for name in competing]
         ordered = [(i, j) if _order(values[i]) <= _order(values[j]) else (j, i) for i, j in pairs]
@@ -217,7 +231,7 @@ def meta_evaluate(
                 )
             )
             progress.advance()
-    differences = _differences(competing, ordered, comparisons)
+    differences = _differences(competing, ordered, comparisons, draws_of)
     p = _p_matrix(competing, differences, correction)
     ranks = dict(zip(competing, stats.greedy_ranks(values, p, alpha), strict=True))
     beaten = dict(zip(competing, stats.beaten_by(p, alpha), strict=True))
@@ -304,7 +318,7 @@ def _best(
     metrics = [name for name in names if name not in controls]
     if most is None or len(metrics) <= most:
         return list(names)
-    values = {name: measure(tested, human, scores[name])[0].value for name in metrics}
+    values = {name: measure(tested, human, scores[name]).value for name in metrics}
     best = set(sorted(metrics, key=lambda name: _order(values[name]))[:most])
     return [name for name in names if name in best | controls]
 
@@ -346,13 +360,19 @@ def _test_in_words(tested: str, exchange: Exchange) -> str:
 
 
 def _differences(
-    names: Sequence[str], ordered: Sequence[tuple[int, int]], comparisons: Sequence[Comparison]
+    names: Sequence[str],
+    ordered: Sequence[tuple[int, int]],
+    comparisons: Sequence[Comparison],
+    draws_of: dict[str, Floats],
 ) -> list[Difference]:
     adjusted = stats.holm([comparison.p for comparison in comparisons])
-    return [
-        Difference(names[first], names[second], comparison.delta, comparison.p, float(corrected))
-        for (first, second), comparison, corrected in zip(ordered, comparisons, adjusted, strict=True)
-    ]
+    found = []
+    for (first, second), comparison, corrected in zip(ordered, comparisons, adjusted, strict=True):
+        better, worse = names[first], names[second]
+        both = better in draws_of and worse in draws_of
+        interval = bootstrap.interval(draws_of[better] - draws_of[worse]) if both else None
+        found.append(Difference(better, worse, comparison.delta, interval, comparison.p, float(corrected)))
+    return found
 
 
 def _p_matrix(names: Sequence[str], differences: Sequence[Difference], correction: Correction) -> Floats:
