@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -110,11 +111,16 @@ def test_nothing_is_scored_twice_unless_something_changed(home: Path, monkeypatc
     second = run_suite(suite(home), home / "out", draws=20, progress_bar=False)
     assert len(asked) == 4
     assert as_json(second) == as_json(first)
-    kept = sorted((home / "out/scores").glob("*.json"))
-    kept[0].write_text("{", encoding="utf-8")  # torn by a crash
-    run_suite(suite(home), home / "out", draws=20, progress_bar=False)
-    assert len(asked) <= 5
     asked.clear()
+    kept = (path for path in (home / "out/scores").glob("*.json") if "statuses" in json.loads(path.read_text("utf-8")))
+    cell = next(kept)
+    whole = cell.read_text(encoding="utf-8")
+    for torn in ("{", "{}", whole.replace('"scores": [', '"scores": [1, '), whole.replace("statuses", "stati")):
+        cell.write_text(torn, encoding="utf-8")
+        again = run_suite(suite(home), home / "out", draws=20, progress_bar=False)
+        assert len(asked) == 1, "that cell and no other"
+        assert as_json(again) == as_json(first)
+        asked.clear()
     os.utime(home / "answers.jsonl", ns=(1, 1))  # another recording of the same name
     run_suite(suite(home), home / "out", draws=20, progress_bar=False)
     assert len(asked) == 4
@@ -140,6 +146,117 @@ def test_what_cannot_be_run_is_named_and_the_rest_goes_on(home: Path) -> None:
     nothing = run.model_copy(update={"sets": (missing,)})
     with pytest.raises(InputError, match="nothing of the suite tiny could be run"):
         run_suite(loaded.model_copy(update={"runs": (nothing,)}), home / "out")
+
+
+def test_two_metrics_of_one_name_are_refused_before_anything_is_scored(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: Any, **options: Any) -> None:
+        raise AssertionError("scored")
+
+    monkeypatch.setattr(bench_run, "_score_cell", refuse)
+    use = suite(home).runs[0].sets[0]
+    for name, other in (("chrf", "a baseline"), ("length", "a control")):
+        file = home / f"{name}.txt"
+        file.write_text((home / "oracle.txt").read_text(encoding="utf-8"), encoding="utf-8")
+        clashing = suite(home, sets=(use.model_copy(update={"scores": (str(file),)}),))
+        with pytest.raises(InputError, match=rf"a metric of {name}\.txt is called '{name}', and so is {other}"):
+            run_suite(clashing, home / "out", progress_bar=False)
+
+
+def test_what_is_named_twice_is_measured_once(home: Path) -> None:
+    loaded = suite(home)
+    models = loaded.runs[0].models * 2
+    (part,) = run_suite(
+        suite(home, baselines=("chrf", "chrf"), models=models), home / "out", draws=20, progress_bar=False
+    ).sets
+    assert [one.label for one in part.scored].count("chrf") == 1
+    assert len(part.scored) == 2 * 2 + 2
+
+
+def test_a_set_that_cannot_be_evaluated_does_not_take_the_others_along(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = bench_run.meta_evaluate
+
+    def failing(evalset: Any, *args: Any, **options: Any) -> Any:
+        if len(evalset.rows) < 105:
+            raise InputError("cannot be evaluated")
+        return plain(evalset, *args, **options)
+
+    monkeypatch.setattr(bench_run, "meta_evaluate", failing)
+    use = suite(home).runs[0].sets[0]
+    result = run_suite(
+        suite(home, sets=(use.model_copy(update={"first": 60}), use)), home / "out", draws=20, progress_bar=False
+    )
+    assert len(result.sets) == 1
+    (failed,) = result.not_run
+    assert failed.reason == "cannot be evaluated"
+    assert "the evaluation on" in failed.what
+
+
+def test_baselines_are_scored_anew_where_the_language_is_another(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """BLEU and BERTScore depend on it."""
+    asked: list[str | None] = []
+    plain = bench_run.baseline_scores
+
+    def counting(name: str, samples: Any, **options: Any) -> Any:
+        asked.append(samples[0].tgt_lang)
+        return plain(name, samples, **options)
+
+    monkeypatch.setattr(bench_run, "baseline_scores", counting)
+    use = suite(home).runs[0].sets[0]
+    for name in (use.name, f"{use.name}:en-zh", use.name):
+        changed = suite(home, models=(), sets=(use.model_copy(update={"name": name}),))
+        run_suite(changed, home / "out", draws=20, progress_bar=False)
+    assert asked == [None, "zh"]
+
+
+def test_parts_of_one_set_are_told_apart(home: Path) -> None:
+    use = suite(home).runs[0].sets[0]
+    cuts = (use.model_copy(update={"first": 60}), use.model_copy(update={"segments": 10, "seed": 3}), use, use)
+    result = run_suite(suite(home, models=(), sets=cuts), home / "out", draws=20, progress_bar=False)
+    report = write_results(result, home / "out").read_text(encoding="utf-8")
+    titles = [line for line in report.splitlines() if line.startswith("## ")]
+    assert len(set(titles)) == 4
+    assert "(first 60 rows)" in titles[0]
+    assert "(10 segments drawn with seed 3)" in titles[1]
+    assert len(list((home / "out/figures").iterdir())) == 4
+    cells = as_json(result)["cells"]
+    assert len({(one["section"], one["metric"]) for one in cells}) == len(cells)
+    assert [next(one["cut"] for one in cells if one["section"] == at) for at in (1, 2, 3)] == [
+        {"first": 60, "segments": None, "seed": 0},
+        {"first": None, "segments": 10, "seed": 3},
+        None,
+    ]
+
+
+def test_the_report_says_on_how_many_judgments_a_metric_rests(home: Path) -> None:
+    lines = (home / "oracle.txt").read_text(encoding="utf-8").splitlines()
+    (home / "oracle.txt").write_text("\n".join(["None", *lines[1:]]) + "\n", encoding="utf-8")
+    result = run_suite(suite(home, models=()), home / "out", draws=20, progress_bar=False)
+    report = write_results(result, home / "out").read_text(encoding="utf-8")
+    assert "- oracle: rests on 104 of 105 judgments" in report
+    cells = {one["metric"]: one for one in as_json(result)["cells"]}
+    assert (cells["oracle"]["n"], cells["chrf"]["n"], cells["oracle"]["judgments"]) == (104, 105, 105)
+
+
+def test_score_files_may_score_the_human_translations_too(home: Path) -> None:
+    rows = [json.loads(line) for line in (home / "judged.jsonl").read_text(encoding="utf-8").splitlines()]
+    text = "".join(json.dumps({**row, "is_human": row["system"] == "b"}) + "\n" for row in rows)
+    (home / "judged.jsonl").write_text(text, encoding="utf-8")
+    result = run_suite(suite(home, models=()), home / "out", draws=20, progress_bar=False)
+    oracle = next(one for one in result.sets[0].found.metrics if one.name == "oracle")
+    assert result.sets[0].found.systems == 2
+    assert oracle.measures["kendall"].statistic.value == 1.0
+
+
+def test_what_the_report_needs_is_asked_for_first(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    result = CliRunner().invoke(cli, ["bench", str(home / "suite.toml"), "-o", str(home / "out"), "-q"])
+    assert result.exit_code == 1
+    assert "matplotlib is not installed" in result.stderr
+    assert not (home / "out").exists()
 
 
 def test_a_set_is_cut_to_its_first_rows_or_to_drawn_segments(home: Path) -> None:
@@ -195,6 +312,13 @@ def test_the_command(home: Path) -> None:
     result = CliRunner().invoke(cli, ["bench", suite_file, "-o", str(home / "out"), "--draws", "20", "-q"])
     assert result.exit_code == 0, result.output
     assert Path(result.stdout.strip()).read_text(encoding="utf-8").startswith("# Benchmark `tiny`")
+    taken = CliRunner().invoke(cli, ["bench", suite_file, "-o", str(home / "oracle.txt"), "-q"])
+    assert taken.exit_code == 2
+    assert "oracle.txt: no folder can be written there" in taken.stderr
+    (home / "latin.toml").write_bytes(b'name = "\xff"')
+    latin = CliRunner().invoke(cli, ["bench", str(home / "latin.toml")])
+    assert latin.exit_code == 2
+    assert "latin.toml, line 1: not UTF-8" in latin.stderr
     unknown = CliRunner().invoke(cli, ["bench", "quik"])
     assert unknown.exit_code == 2
     assert "quick" in unknown.stderr

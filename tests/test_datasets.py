@@ -17,7 +17,7 @@ from pathlib import Path
 
 import polars
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from promptmetric.datasets import EvalSet, add_set, catalogue, known_sets, load_set, verify_set
@@ -113,6 +113,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
 @given(texts=st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=4))
 def test_any_text_survives_quoting(tmp_path: Path, texts: list[tuple[str, str]]) -> None:
+    assume(not any("\t" in text and "\n" in text for row in texts for text in row))  # refused, see below
     path = tmp_path / "q.tsv"
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, delimiter="\t", quoting=csv.QUOTE_ALL)
@@ -120,6 +121,37 @@ def test_any_text_survives_quoting(tmp_path: Path, texts: list[tuple[str, str]])
         writer.writerows([src, hyp, "1"] for src, hyp in texts)
     rows = read_table(path).rows
     assert [(row.src, row.hyp) for row in rows] == texts
+
+
+HEADER = "src\thyp\tsystem\tsegment\tscore"
+
+
+def test_quotes_of_the_texts_themselves_cost_no_rows(tmp_path: Path) -> None:
+    lines = ["one\th0\ta\t0\t1", '"Hello.\th1\ta\t1\t3', 'Bye."\th2\ta\t2\t4', '"Yes."\t"No\ta\t3\t5']
+    rows = read_table(write(tmp_path / "t.tsv", HEADER, *lines)).rows
+    assert [row.src for row in rows] == ["one", '"Hello.', 'Bye."', '"Yes."'], "as it stands"
+    assert [row.hyp for row in rows] == ["h0", "h1", "h2", '"No']
+    closed = write(tmp_path / "t.tsv", HEADER, '"Hello."\th1\ta\t1\t3', 'a "b" c\th2\ta\t2\t4')
+    assert [row.src for row in read_table(closed).rows] == ["Hello.", 'a "b" c'], "quoted where it can be"
+
+
+def test_quotes_that_cannot_be_told_are_refused_with_their_line(tmp_path: Path) -> None:
+    both = write(tmp_path / "t.tsv", HEADER, '"a ""b"""\th\ta\t0\t1', 'x\t"Hello.\ta\t1\t1')
+    with pytest.raises(InputError, match=r"line 2 has a quoted cell .* in line 3 a cell starts(.|\n)*\.jsonl"):
+        read_table(both)
+    # One row is short, so that only quoting could make a table of it; but that would swallow two rows.
+    swallowed = write(
+        tmp_path / "t.tsv", HEADER, "x\th\ta\t0\t1", '"Hello.\th\ta\t1\t1', 'Bye."\th\ta\t2\t1', "y\th\ta"
+    )
+    with pytest.raises(InputError, match=r"line 3: a cell starts with a double quote that is closed only in line 4"):
+        read_table(swallowed)
+
+
+def test_long_documents_are_read(tmp_path: Path) -> None:
+    usual = csv.field_size_limit()
+    path = write(tmp_path / "t.tsv", HEADER, f's\t"{"x" * 200_000}\n."\ta\t0\t1')
+    assert len(read_table(path).rows[0].hyp) == 200_002
+    assert csv.field_size_limit() == usual
 
 
 # Files
@@ -292,6 +324,8 @@ def test_summeval_gold_is_the_experts(tmp_path: Path) -> None:
     assert row.ratings["coherence"] == (1, 1, 2)
     assert row.ratings["overall"] == (1.5, 1.5, 3.5)
     assert (row.src, row.refs) == ("", ("r1", "r2"))
+    alone = {"id": "x", "model_id": "M", "decoded": "d", "expert_annotations": [low], "references": "one text"}
+    assert read_summeval_annotations(jsonl(tmp_path / "alone.jsonl", alone)).rows[0].refs == ("one text",)
     sources = jsonl(tmp_path / "s.jsonl", {"id": "x", "text": "long"})
     assert read_summeval_annotations(path, sources).rows[0].src == "long"
     with pytest.raises(InputError, match=r"s\.jsonl has no source for x"):
@@ -314,6 +348,10 @@ def test_paired_layouts(tmp_path: Path) -> None:
     assert evalset.rows[0].src == "s\n\nfact"
     assert evalset.rows[2].refs == ("r",)
     assert evalset.aspects[0] == "overall"
+    for texts, refs in (("one text", ("one text",)), (["a", "b"], ("a", "b")), (None, ())):
+        assert read_paired(jsonl(tmp_path / "p.jsonl", {**rows[0], "references": texts})).rows[0].refs == refs
+    with pytest.raises(InputError, match=r"line 1: references must be a text or a list of texts, not 3"):
+        read_paired(jsonl(tmp_path / "p.jsonl", {**rows[0], "references": 3}))
     path.write_text('[{"source": "s"}]', encoding="utf-8")
     with pytest.raises(InputError, match=r"item 1: 'scores' is missing(.|\n)*It has: source"):
         read_paired(path)
@@ -356,6 +394,9 @@ def test_rose(tmp_path: Path) -> None:
     assert evalset.rows[1].refs == ("short",)
     with pytest.raises(InputError, match="no summary of a"):
         read_rose(jsonl(tmp_path / "r.jsonl", {**article, "system_outputs": {"b": "y"}}))
+    for broken in ({"annotations": {"a": 3}}, {"system_outputs": ["x"]}, {"annotations": ["a"]}):
+        with pytest.raises(InputError, match=r"r\.jsonl, line 1, .*: must be an object, not"):
+            read_rose(jsonl(tmp_path / "r.jsonl", {**article, **broken}))
 
 
 # Tables

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import math
 from pathlib import Path
@@ -115,6 +116,15 @@ def test_aspect_measures_and_test_can_be_chosen() -> None:
             meta_evaluate(evalset, [], **wrong)  # type: ignore[arg-type]
 
 
+def test_holms_correction_pays_for_the_direction_that_the_data_chose() -> None:
+    evalset = judged_set()
+    found = meta_evaluate(evalset, [metric("good", human_plus_noise(evalset, 1))], measures=["kendall"], draws=50)
+    tests = [one.p for one in found.differences]
+    assert len(tests) == 10
+    lowest = min(found.differences, key=lambda one: one.p)
+    assert lowest.adjusted == pytest.approx(min(1, 10 * 2 * lowest.p))
+
+
 def test_every_measure_is_computed_on_a_set_that_allows_it() -> None:
     evalset = judged_set(systems=3, segments=12)
     everything = meta_evaluate(
@@ -190,6 +200,27 @@ def test_formats_hold_the_same_numbers(found: MetaEvaluation) -> None:
     assert "nan" not in format_meta_evaluation(found, "json").lower().replace("constant", "")
 
 
+def test_the_foot_says_what_was_done_and_spares_names() -> None:
+    evalset = judged_set(segments=35)
+    values = human_plus_noise(evalset, 1)
+    values[5] = math.nan
+    ragged = [metric("a..b", values, "a note with its stop."), metric("whole", human_plus_noise(evalset, 2))]
+    found = meta_evaluate(evalset, ragged, missing="drop", tested="accuracy-item", draws=20)
+    text = format_meta_evaluation(found, "text")
+    assert "a..b: a note with its stop.\n" in text
+    assert "a..b: rests on 139 of 140 judgments" in text
+    assert "whole: rests" not in text
+    assert "pairs test (99999 draws where segments differ" in text
+    assert "Read the other way round, a control has the negated correlation" in text
+    even = meta_evaluate(evalset, [ragged[1]], tested="accuracy-item", draws=20)
+    assert "pairs test (exact; takes" in format_meta_evaluation(even, "text")
+    usual = meta_evaluate(evalset, [ragged[1]], measures=["kendall"], draws=20)
+    assert "permutation of single scores (permute-both, 20 draws), one-sided p < 0.05." in format_meta_evaluation(
+        usual, "text"
+    )
+    assert next(one for one in found.metrics if one.name == "a..b").measures["kendall"].statistic.dropped == 1
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, str]:
     """A set as TSV and two metrics as plain lines."""
@@ -218,6 +249,27 @@ def test_the_command(files: dict[str, str]) -> None:
     assert "| 1\\* | good |" in Path(files["out.md"]).read_text(encoding="utf-8")
     only = CliRunner().invoke(cli, [*arguments, "--metric", "poor", "--measure", "pearson", "--format", "tsv"])
     assert "good" not in only.stdout
+
+
+def test_what_data_export_writes_can_be_scored(tmp_path: Path) -> None:
+    """A number for each exported line, human translations included, which meta-eval leaves out by default."""
+    rng = np.random.default_rng(0)
+    judged = tmp_path / "judged.tsv"
+    lines = ["system\tsegment\tsrc\thyp\tmqm\tis_human"]
+    for segment, system in itertools.product(range(35), ("a", "ref", "b")):
+        lines.append(f"{system}\t{segment}\ts\t{'x' * rng.integers(1, 9)}\t{rng.integers(-9, 0)}\t{system == 'ref'}")
+    judged.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    exported = CliRunner().invoke(cli, ["data", "export", str(judged)])
+    oracle = tmp_path / "oracle.txt"
+    rows = map(json.loads, exported.stdout.splitlines())
+    oracle.write_text("".join(f"{row['scores']['mqm']}\n" for row in rows), encoding="utf-8")
+    arguments = ["meta-eval", str(oracle), "-d", str(judged), "--draws", "20", "--format", "json"]
+    for extra, systems in ([], 2), (["--humans"], 3):
+        result = CliRunner().invoke(cli, [*arguments, *extra])
+        assert result.exit_code == 0, result.output
+        found = json.loads(result.stdout)
+        assert (found["systems"], found["metrics"][0]["name"]) == (systems, "oracle")
+        assert found["metrics"][0]["measures"]["kendall"]["value"] == pytest.approx(1)
 
 
 @pytest.mark.parametrize(

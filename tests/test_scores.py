@@ -60,16 +60,13 @@ def test_score_files_are_in_the_order_of_each_system(tmp_path: Path) -> None:
     assert metric.name == "M-refA"
     assert metric.values == [1.0, 2.0, 3.0, 4.0]
     assert metric.notes == ("ignored, since the set lacks them: C",)
-    assert metric.system_values is None
 
 
 def test_score_files_of_the_whole_test_set(tmp_path: Path) -> None:
     lines = [f"{system}\t{base + line}" for system, base in (("A", 10), ("B.1", 20)) for line in range(5)]
     path = write(tmp_path / "M-src.seg.score", *lines)
-    write(tmp_path / "M-src.sys.score", "A\t0.5", "B.1\t0.25")
     (metric,) = read_scores(path, SET)
     assert metric.values == [10.0, 22.0, 12.0, 20.0]
-    assert metric.system_values == {"A": 0.5, "B.1": 0.25}
     # Ids that may count from 1 are not taken for lines that count from 0.
     with pytest.raises(InputError, match="5 scores of A, but tiny has 1 segments of it"):
         read_scores(path, SET.where(lambda row: row.segment != "0"))
@@ -87,6 +84,25 @@ def test_score_files_that_do_not_fit(tmp_path: Path) -> None:
     (metric,) = read_scores(write(tmp_path / "m.seg.score", "A\t1", "A\t2"), SET)
     assert same(metric.values, [1.0, math.nan, 2.0, math.nan])
     assert metric.notes == ("no scores of B.1",)
+    (metric,) = read_scores(write(tmp_path / "m.seg.score", "A\t1", "A\tNone", "B.1\t2", "B.1\t3"), SET)
+    assert metric.notes == ("no score in 1 rows",)
+
+
+def test_rows_are_counted_in_the_whole_set(tmp_path: Path) -> None:
+    """As exported, with the human translations that are then left out; or without them, as their number tells."""
+    part = SET.where(lambda row: row.system != "B.1")
+    content = {"all.txt": [{"src": src, "mt": hyp, "score": i} for i, (_, _, src, hyp) in enumerate(ROWS)]}
+    for path in (
+        write(tmp_path / "plain.txt", "0", "1", "2", "3"),
+        write(tmp_path / "m.csv", "m", "0", "1", "2", "3"),
+        comet(tmp_path, content),
+    ):
+        (metric,) = read_scores(path, part, SET)
+        assert metric.values == [0.0, 2.0]
+    (metric,) = read_scores(write(tmp_path / "plain.txt", "0", "2"), part, SET)
+    assert metric.values == [0.0, 2.0]
+    with pytest.raises(InputError, match=r"3 scores, but tiny has 4 rows, or 2 without the human(.|\n)*--humans"):
+        read_scores(write(tmp_path / "plain.txt", "0", "1", "2"), part, SET)
 
 
 # COMET
@@ -134,6 +150,9 @@ def test_comet_json_that_does_not_fit(tmp_path: Path) -> None:
         read_scores(comet(tmp_path, {"A": [{"src": "a"}]}), SET)
     with pytest.raises(InputError, match="no list of scored segments"):
         read_scores(comet(tmp_path, {"A": 1}), SET)
+    numeric = {"A": [{"src": "s0", "mt": 5, "COMET": 0.5}]}
+    with pytest.raises(InputError, match="A, segment 1: mt must be a text, not 5"):
+        read_scores(comet(tmp_path, numeric), SET)
     path = write(tmp_path / "x.json", "{")
     with pytest.raises(InputError, match="not valid JSON"):
         read_scores(path, SET)
@@ -159,7 +178,6 @@ def test_own_output_by_system(tmp_path: Path, output: OutputFormat) -> None:
     assert metric.name == "judge"
     assert same(metric.values, [0.1, 0.3, 0.2, math.nan])
     assert metric.notes == ("1 of 4 failed", "1 of 4 imputed")
-    assert metric.system_values == pytest.approx({"A": 0.15})
 
 
 @pytest.mark.parametrize("output", ["json", "jsonl", "tsv"])
@@ -214,7 +232,7 @@ def test_tables_that_do_not_fit(tmp_path: Path) -> None:
         read_scores(write(tmp_path / "m.tsv", "system\tsegment\tm", "A\t0\tx"), SET)
     with pytest.raises(InputError, match=r"m\.tsv, line 3, m: 'x' is not a number"):
         read_scores(write(tmp_path / "m.tsv", "system\tsegment\tm", "A\t0\t1", "A\t2\tx"), SET)
-    with pytest.raises(InputError, match=r"m\.csv: 1 rows, but tiny has 4"):
+    with pytest.raises(InputError, match=r"m\.csv: 1 scores, but tiny has 4 rows"):
         read_scores(write(tmp_path / "m.csv", "m", "1"), SET)
 
 

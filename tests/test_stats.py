@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from scipy.stats import binomtest, kendalltau, pearsonr, spearmanr
 
 from promptmetric import stats
 from promptmetric.errors import InputError
-from promptmetric.stats import bootstrap, correlation, permutation, ties
+from promptmetric.stats import Statistic, bootstrap, correlation, permutation, ties
 from promptmetric.stats.base import Floats, Grouping, grouped
 
 NAN = math.nan
@@ -261,6 +262,85 @@ def test_pairs_test_is_the_exact_sign_test() -> None:
     assert math.isnan(stats.pairs_test(human[:1], first[:1], first[:1], (0, 0)).p)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_pairs_test_weighs_pairs_as_the_mean_over_uneven_segments_does(seed: int) -> None:
+    """Four segments with 10, 3, 1 and 1 pairs, against every one of the possible exchanges."""
+    rng = np.random.default_rng(seed)
+    human, first, second = rng.integers(0, 3, (3, 5, 4)).astype(np.float64)
+    human[3:, 1], human[2:, 2:] = NAN, NAN
+    flips = []  # what a pair adds to the difference of the two means over segments
+    for h, one, other in zip(human.T, first.T, second.T, strict=True):
+        pairs = list(itertools.combinations(np.flatnonzero(~np.isnan(h)), 2))
+        for i, j in pairs:
+            right = [np.sign(m[i] - m[j]) == np.sign(h[i] - h[j]) for m in (one, other)]
+            flips.append((int(right[0]) - int(right[1])) / len(pairs) / 4)
+    observed = math.fsum(flips)
+    disputed = np.array([flip for flip in flips if flip])
+    exchanges = np.array(list(itertools.product([1, -1], repeat=len(disputed))))
+    expected = float(np.mean(exchanges @ disputed >= observed - 1e-12))
+    ours = stats.pairs_test(human, first, second, (0, 0))
+    assert ours.delta == pytest.approx(observed)
+    assert ours.p == pytest.approx(expected, abs=0.006)  # 3.8 standard errors of 99,999 draws at p = .5
+    assert ours == stats.pairs_test(human, first, second, (0, 0))
+
+
+def test_pairs_test_says_whether_it_drew() -> None:
+    human, good, bad = [[0, 0], [1, 1], [2, NAN]], [[0, 0], [1, 1], [2, 0]], [[2, 1], [1, 0], [0, 0]]
+    assert stats.pairs_test(human, good, bad, (0, 0)).draws == 99_999
+    exact = stats.pairs_test(np.array(human)[:, :1], np.array(good)[:, :1], np.array(bad)[:, :1], (0, 0))
+    assert (exact.draws, exact.p) == (None, 0.125), "three pairs, all for the first"
+    assert math.isnan(stats.pairs_test([], [], [], (0, 0)).p)
+
+
+@pytest.mark.parametrize("grouping", GROUPINGS)
+@pytest.mark.parametrize("piece", [12, 3])
+def test_pairs_are_counted_in_pieces(monkeypatch: pytest.MonkeyPatch, grouping: Grouping, piece: int) -> None:
+    rng = np.random.default_rng(7)
+    human, first, second = rng.integers(0, 4, (3, 4, 9)).astype(np.float64)
+    human[0, :3] = NAN
+    at_once = stats.pairs_test(human, first, second, (1, 0), grouping=grouping)
+    monkeypatch.setattr(ties, "PIECE", piece)
+    assert stats.pairs_test(human, first, second, (1, 0), grouping=grouping) == at_once
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-8, 1e8, 1e200])
+def test_pearson_does_not_depend_on_the_scale(scale: float) -> None:
+    rng = np.random.default_rng(0)
+    human, first, second = rng.normal(size=(3, 5, 12))
+    weights = bootstrap.draw_weights(12, 5)
+    for grouping in GROUPINGS:
+        expected = stats.pearson(human, first, grouping).value
+        assert stats.pearson(human * scale, first, grouping).value == pytest.approx(expected, rel=1e-9)
+        assert stats.pearson(human, first * scale, grouping).value == pytest.approx(expected, rel=1e-9)
+        test = stats.permutation_test(human, first, second, statistic="pearson", grouping=grouping, draws=50)
+        for h, m in ((human * scale, first), (human, first * scale)):
+            scaled = stats.permutation_test(h, m, second, statistic="pearson", grouping=grouping, draws=50)
+            assert (scaled.delta, scaled.p) == pytest.approx((test.delta, test.p), rel=1e-9)
+    for function in (stats.pairwise_difference_pearson, stats.kendall, stats.spearman):
+        assert function(human * scale, first).value == pytest.approx(function(human, first).value, rel=1e-9)
+    drawn = bootstrap.resample_pearson(human * scale, first, weights)
+    assert drawn == pytest.approx(bootstrap.resample_pearson(human, first, weights), rel=1e-9)
+
+
+@pytest.mark.parametrize("function", [stats.kendall, stats.pearson, stats.spearman])
+@pytest.mark.parametrize("shape", [(0,), (3, 0)])
+def test_nothing_is_undefined_with_a_reason(function: Callable[..., Statistic], shape: tuple[int, ...]) -> None:
+    for grouping in GROUPINGS:
+        found = function(np.zeros(shape), np.zeros(shape), grouping)
+        assert math.isnan(found.value)
+        assert found.reason
+
+
+def test_a_metric_and_its_copy_on_another_scale_are_not_told_apart() -> None:
+    rng = np.random.default_rng(0)
+    human, metric = rng.integers(0, 4, (6, 40)).astype(np.float64), rng.integers(0, 5, (6, 40)).astype(np.float64)
+    for factor, offset in ((0.1, 0.3), (3, 7), (1e-8, 0), (1e8, 0)):
+        assert stats.permutation_test(human, metric, metric * factor + offset, draws=100).p == 1.0
+    # Rounding must not tie what one metric tells apart, here beside a score that is far away from all others.
+    far = np.append(np.arange(5.0), 1e15)
+    assert len(set(permutation._z_scores(far))) == 6
+
+
 @pytest.mark.parametrize("block", [bootstrap.BLOCK, 300, 20])
 def test_bootstrap_draws_equal_those_of_the_copied_segments(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     monkeypatch.setattr(bootstrap, "BLOCK", block)
@@ -343,6 +423,39 @@ def test_system_level() -> None:
     assert stats.system_scores([[1, NAN, 3], [NAN, NAN, NAN]])[0] == 2.0
 
 
+def test_systems_without_a_score_are_left_out() -> None:
+    human, metric = [1.0, 2.0, NAN], [1.0, 2.0, 0.0]
+    assert (stats.system_accuracy(human, metric).value, stats.system_accuracy(human, metric).n) == (1.0, 1)
+    assert stats.system_pearson([*human, 3.0], [*metric, 3.0]).n == 3
+    assert stats.system_accuracy(metric, human).dropped == 1
+    assert math.isnan(stats.system_accuracy(human[1:], metric[1:]).value)
+
+
+def test_bootstrap_draws_leave_out_systems_they_have_no_segment_of() -> None:
+    rng = np.random.default_rng(2)
+    human, metric = rng.normal(size=(2, 4, 6))
+    human[0, 1:] = NAN  # judged on the first segment alone
+    metric[0, 1:] = NAN
+    weights = bootstrap.draw_weights(6, 40, seed=1)
+    lacking = np.flatnonzero(weights[:, 0] == 0)
+    assert len(lacking)
+    for draw in range(40):
+        copies = np.repeat(np.arange(6), weights[draw].astype(int))
+        first = 1 if draw in lacking else 0
+        means = [stats.system_scores(values[first:, copies]) for values in (human, metric)]
+        accuracy = bootstrap.resample_system_accuracy(human, metric, weights)[draw]
+        assert accuracy == pytest.approx(stats.system_accuracy(*means).value)
+        pearson = bootstrap.resample_system_pearson(human, metric, weights)[draw]
+        assert pearson == pytest.approx(stats.system_pearson(*means).value)
+
+
+def test_equal_means_of_different_numbers_tie() -> None:
+    scores = [[0.1, 0.2, 0.3], [0.3, 0.2, 0.1], [0.2, 0.2, 0.2]]
+    assert len(set(stats.system_scores(scores))) == 1
+    assert len(set(stats.system_scores(np.array(scores) * 1e-200))) == 1
+    assert math.isnan(stats.system_pearson(stats.system_scores(scores), [1, 2, 3]).value)
+
+
 def test_holm() -> None:
     assert stats.holm([0.01, 0.04, 0.03, NAN]) == pytest.approx([0.03, 0.06, 0.06, NAN], nan_ok=True)
     assert stats.holm([0.6, 0.7]).tolist() == [1.0, 1.0]
@@ -354,6 +467,8 @@ def test_clusters_of_both_kinds() -> None:
     assert stats.beaten_by(p) == [0, 0, 1, 0]
     assert stats.greedy_ranks([0.5, 0.4, 0.3, NAN], p) == [1, 1, 2, 3]
     assert stats.greedy_ranks([NAN, NAN], np.full((2, 2), NAN)) == [1, 1]
+    on_the_line = np.array([[NAN, 0.05], [1, NAN]])
+    assert (stats.greedy_ranks([0.5, 0.4], on_the_line), stats.beaten_by(on_the_line)) == ([1, 1], [0, 0])
 
 
 def test_human_ceiling() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -184,8 +185,8 @@ def check_measures(names: Sequence[str]) -> tuple[str, ...]:
 
 def measure(name: str, human: Floats, metric: Floats) -> Statistic:
     """A measure of the hypotheses that have both judgment and score."""
-    h, m, _ = align(human, metric, "drop")
-    return MEASURES[name].compute(h, m)
+    h, m, dropped = align(human, metric, "drop")
+    return dataclasses.replace(MEASURES[name].compute(h, m), dropped=dropped)
 
 
 def resample(name: str, human: Floats, metric: Floats, weights: Floats, found: Statistic) -> Floats | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -79,7 +79,7 @@ class Difference:
         delta: difference of the tested measure.
         interval: 95 %, by paired bootstrap: both metrics are computed on the same draws. None where there is none.
         p: one-sided.
-        adjusted: p after Holm's correction for all pairs.
+        adjusted: p after Holm's correction for all pairs, doubled first: the data chose the direction.
     """
 
     better: str
@@ -101,10 +101,10 @@ class MetaEvaluation:
         judgments, systems, segments: how many there are.
         measures: the names, in order.
         tested: the measure by which metrics are ordered and tested.
-        test: what test that was, in words.
+        test: what test that was, in words, with its draws.
         alpha: the significance level of the clusters.
         correction: of the p-values that clusters rest on.
-        draws: permutations and bootstrap draws.
+        draws: bootstrap draws, and permutations where these are drawn.
         seed: of both.
         human_ties: share of tied pairs among the human scores, by grouping.
         chance: what a metric that knows nothing reaches, by measure.
@@ -135,18 +135,21 @@ class MetaEvaluation:
     notes: tuple[str, ...] = field(default=())
 
 
-def read_metrics(paths: Sequence[str], evalset: EvalSet, only: Sequence[str] = ()) -> list[MetricScores]:
+def read_metrics(
+    paths: Sequence[str], evalset: EvalSet, only: Sequence[str] = (), whole: EvalSet | None = None
+) -> list[MetricScores]:
     """The metrics of several score files.
 
     Args:
         paths: the files.
         evalset: the set they score.
         only: names to take; none takes all.
+        whole: the set with the rows that were left out of it; see `read_scores`.
 
     Raises:
         InputError: a file does not fit the set, or has none of the named metrics.
     """
-    metrics = [metric for path in paths for metric in read_scores(path, evalset)]
+    metrics = [metric for path in paths for metric in read_scores(path, evalset, whole)]
     names = [metric.name for metric in metrics]
     for name in only:
         if name not in names:
@@ -182,7 +185,8 @@ def meta_evaluate(
             hypotheses for a segment, else `kendall`.
         exchange: what the permutation tests of correlations exchange: single scores, segments or systems. Accuracy is
             tested by the pairs test.
-        correction: `holm` lets clusters rest on corrected p-values.
+        correction: `holm` lets clusters rest on p-values corrected for all pairs, in either direction; `none`, as usual
+            in the field, on one-sided ones.
         alpha: significance level.
         draws: permutations and bootstrap draws.
         seed: of both.
@@ -198,41 +202,17 @@ def meta_evaluate(
     tested = _check_tested(tested, human)
     controls = {name: evalset.matrix(values) for name, values in control_scores(evalset).items()}
     scores = _matrices(evalset, metrics, human, missing) | controls
-    names = list(scores)
-    weights = bootstrap.draw_weights(human.shape[1], draws, seed)
     wanted = tuple(dict.fromkeys((tested, *chosen)))
-    competing = _best(names, scores, human, tested, most_tested, set(controls))
-    pairs = list(itertools.combinations(range(len(competing)), 2))
-    found: dict[str, dict[str, Measured]] = {name: {} for name in names}
-    draws_of: dict[str, Floats] = {}
-    comparisons = []
-    with Progress(len(names) * len(wanted) + len(pairs), "measures and tests done", shown=progress_bar) as progress:
-        for name, what in itertools.product(names, wanted):
-            statistic = measure(what, human, scores[name])
-            drawn = resample(what, human, scores[name], weights, statistic) if name in competing else None
-            found[name][what] = Measured(statistic, None if drawn is None else bootstrap.interval(drawn))
-            if what == tested and drawn is not None:
-                draws_of[name] = drawn
-            progress.advance()
-        values = [found[name][tested].statistic.value for name in competing]
-        ordered = [(i, j) if _order(values[i]) <= _order(values[j]) else (j, i) for i, j in pairs]
-        for first, second in ordered:
-            both = (competing[first], competing[second])
-            epsilons = [found[name][tested].statistic.epsilon or 0.0 for name in both]
-            comparisons.append(
-                _compare(
-                    tested,
-                    human,
-                    (scores[both[0]], scores[both[1]]),
-                    (epsilons[0], epsilons[1]),
-                    exchange=exchange,
-                    draws=draws,
-                    seed=seed,
-                )
-            )
-            progress.advance()
-    differences = _differences(competing, ordered, comparisons, draws_of)
+    competing = _best(list(scores), scores, human, tested, most_tested, set(controls))
+    pairs = math.comb(len(competing), 2)
+    with Progress(len(scores) * len(wanted) + pairs, "measures and tests done", shown=progress_bar) as progress:
+        weights = bootstrap.draw_weights(human.shape[1], draws, seed)
+        found, drawn = _measured(human, scores, wanted, tested, competing, weights, progress)
+        differences, test = _tests(
+            human, scores, found, drawn, competing, tested, exchange=exchange, draws=draws, seed=seed, progress=progress
+        )
     p = _p_matrix(competing, differences, correction)
+    values = [found[name][tested].statistic.value for name in competing]
     ranks = dict(zip(competing, stats.greedy_ranks(values, p, alpha), strict=True))
     beaten = dict(zip(competing, stats.beaten_by(p, alpha), strict=True))
     notes = {metric.name: metric.notes for metric in metrics}
@@ -241,12 +221,12 @@ def meta_evaluate(
             name=name,
             is_control=name in controls,
             measures=found[name],
-            tie_rate=stats.tie_rate(np.where(np.isnan(human), math.nan, scores[name]), grouping_of(tested)),
+            tie_rate=stats.tie_rate(np.where(np.isnan(human), math.nan, matrix), grouping_of(tested)),
             rank=ranks.get(name),
             beaten_by=beaten.get(name),
             notes=notes.get(name, ()),
         )
-        for name in names
+        for name, matrix in scores.items()
     ]
     results.sort(key=lambda result: _order(result.measures[tested].statistic.value))
     groupings: tuple[Grouping, ...] = ("none", "item") if _has_items(human) else ("none",)
@@ -259,7 +239,7 @@ def meta_evaluate(
         segments=len(evalset.segments),
         measures=wanted,
         tested=tested,
-        test=_test_in_words(tested, exchange),
+        test=test,
         alpha=alpha,
         correction=correction,
         draws=draws,
@@ -271,6 +251,77 @@ def meta_evaluate(
         differences=tuple(differences),
         notes=_notes(evalset, human, wanted),
     )
+
+
+_Found = dict[str, dict[str, Measured]]
+"""Measures by metric and name."""
+
+
+def _measured(
+    human: Floats,
+    scores: Mapping[str, Floats],
+    wanted: Sequence[str],
+    tested: str,
+    competing: Sequence[str],
+    weights: Floats,
+    progress: Progress,
+) -> tuple[_Found, dict[str, Floats]]:
+    """Every measure of every metric, with an interval for those that compete; and their draws of the tested one."""
+    found: _Found = {name: {} for name in scores}
+    drawn: dict[str, Floats] = {}
+    for name, what in itertools.product(scores, wanted):
+        statistic = measure(what, human, scores[name])
+        values = resample(what, human, scores[name], weights, statistic) if name in competing else None
+        found[name][what] = Measured(statistic, None if values is None else bootstrap.interval(values))
+        if what == tested and values is not None:
+            drawn[name] = values
+        progress.advance()
+    return found, drawn
+
+
+def _tests(
+    human: Floats,
+    scores: Mapping[str, Floats],
+    found: _Found,
+    drawn: Mapping[str, Floats],
+    competing: Sequence[str],
+    tested: str,
+    *,
+    exchange: Exchange,
+    draws: int,
+    seed: int,
+    progress: Progress,
+) -> tuple[list[Difference], str]:
+    """Every pair of metrics, the better one first; and what test it was, in words."""
+    by_value = sorted(competing, key=lambda name: _order(found[name][tested].statistic.value))
+    pairs = list(itertools.combinations(by_value, 2))
+    comparisons = []
+    for better, worse in pairs:
+        both = (scores[better], scores[worse])
+        if tested == "accuracy-item":
+            epsilons = (found[better][tested].statistic.epsilon or 0.0, found[worse][tested].statistic.epsilon or 0.0)
+            comparison = stats.pairs_test(human, *both, epsilons, seed=seed, missing="drop")
+        else:
+            comparison = stats.permutation_test(
+                human,
+                *both,
+                statistic="kendall" if tested.startswith("kendall") else "pearson",
+                grouping=grouping_of(tested),
+                exchange=exchange,
+                draws=draws,
+                seed=seed,
+                missing="drop",
+            )
+        comparisons.append(comparison)
+        progress.advance()
+    # One-sided in a direction that the data chose, which a promise about the whole family has to pay for.
+    adjusted = stats.holm(np.minimum([2 * one.p for one in comparisons], 1))
+    differences = []
+    for (better, worse), one, corrected in zip(pairs, comparisons, adjusted, strict=True):
+        both_drawn = better in drawn and worse in drawn
+        interval = bootstrap.interval(drawn[better] - drawn[worse]) if both_drawn else None
+        differences.append(Difference(better, worse, one.delta, interval, one.p, float(corrected)))
+    return differences, _test_in_words(tested, exchange, comparisons)
 
 
 def _check_tested(tested: str | None, human: Floats) -> str:
@@ -328,51 +379,15 @@ def _order(value: float) -> tuple[bool, float]:
     return (math.isnan(value), -value)
 
 
-def _compare(
-    tested: str,
-    human: Floats,
-    scores: tuple[Floats, Floats],
-    epsilons: tuple[float, float],
-    *,
-    exchange: Exchange,
-    draws: int,
-    seed: int,
-) -> Comparison:
+def _test_in_words(tested: str, exchange: Exchange, comparisons: Sequence[Comparison]) -> str:
+    drawn = next((one.draws for one in comparisons if one.draws is not None), None)
     if tested == "accuracy-item":
-        return stats.pairs_test(human, *scores, epsilons, grouping=grouping_of(tested), missing="drop")
-    return stats.permutation_test(
-        human,
-        *scores,
-        statistic="kendall" if tested.startswith("kendall") else "pearson",
-        grouping=grouping_of(tested),
-        exchange=exchange,
-        draws=draws,
-        seed=seed,
-        missing="drop",
-    )
-
-
-def _test_in_words(tested: str, exchange: Exchange) -> str:
-    if tested == "accuracy-item":
-        return "pairs test (exact; takes the pairs of one segment for independent)"
+        how = "exact"
+        if drawn is not None:
+            how = f"{drawn} draws where segments differ in their number of pairs, each pair weighing as in the mean"
+        return f"pairs test ({how}; takes the pairs of one segment for independent)"
     what = {"both": "single scores", "input": "segments", "systems": "systems"}[exchange]
-    return f"permutation of {what} (permute-{exchange})"
-
-
-def _differences(
-    names: Sequence[str],
-    ordered: Sequence[tuple[int, int]],
-    comparisons: Sequence[Comparison],
-    draws_of: dict[str, Floats],
-) -> list[Difference]:
-    adjusted = stats.holm([comparison.p for comparison in comparisons])
-    found = []
-    for (first, second), comparison, corrected in zip(ordered, comparisons, adjusted, strict=True):
-        better, worse = names[first], names[second]
-        both = better in draws_of and worse in draws_of
-        interval = bootstrap.interval(draws_of[better] - draws_of[worse]) if both else None
-        found.append(Difference(better, worse, comparison.delta, interval, comparison.p, float(corrected)))
-    return found
+    return f"permutation of {what} (permute-{exchange}, {drawn or 0} draws)"
 
 
 def _p_matrix(names: Sequence[str], differences: Sequence[Difference], correction: Correction) -> Floats:

@@ -7,7 +7,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,14 @@ from typing import Any
 from promptmetric import __version__
 from promptmetric.backends import Backend, is_recording, open_backend
 from promptmetric.bench.baselines import baseline_scores
+from promptmetric.bench.controls import CONTROLS
 from promptmetric.bench.metaeval import MetaEvaluation, meta_evaluate, read_metrics
 from promptmetric.bench.suite import Cell, Run, SetUse, Suite, cells_of
 from promptmetric.datasets import EvalSet, MetricScores, load_set
 from promptmetric.errors import BackendError, InputError, PromptmetricError
 from promptmetric.prompts import find_model, get_prompt
 from promptmetric.scorer import Scorer
+from promptmetric.stats.base import scipy_stats
 from promptmetric.types import EMBEDDED_MODEL, Prediction
 
 logger = logging.getLogger("promptmetric")
@@ -56,6 +58,7 @@ class SetResult:
 
     Attributes:
         title: of the run.
+        use: the set's name in the suite, and how it is cut.
         evalset: the part of the set that was scored.
         whole: how many segments and rows the whole set has.
         scored: everything that was scored.
@@ -63,6 +66,7 @@ class SetResult:
     """
 
     title: str
+    use: SetUse
     evalset: EvalSet
     whole: tuple[int, int]
     scored: tuple[Scored, ...]
@@ -88,13 +92,15 @@ class SuiteResult:
 
 @dataclass(frozen=True)
 class _Job:
-    """A set of a run, cut to size, with the cells to measure on it."""
+    """A set of a run, cut to size, with what to measure on it: cells, baselines, and scores from files."""
 
     run: Run
     use: SetUse
     whole: EvalSet
     evalset: EvalSet
     cells: tuple[Cell, ...]
+    baselines: tuple[str, ...]
+    imported: tuple[Scored, ...]
 
 
 def run_suite(
@@ -123,35 +129,53 @@ def run_suite(
         progress_bar: show progress on stderr.
 
     Raises:
-        InputError: nothing of the suite could be run, with the reasons.
+        InputError: nothing of the suite could be run, with the reasons; two metrics would have one name; or the folder
+            cannot be written.
+        MissingExtraError: scipy is not installed.
     """
+    scipy_stats()  # what is needed in the end is asked for before anything is scored
     not_run: list[NotRun] = []
     jobs = list(_jobs(suite, models, data, not_run))
-    for part in ("answers", "scores"):
-        (folder / part).mkdir(parents=True, exist_ok=True)
-    scored: dict[tuple[int, str], Scored] = {}
-    for model in dict.fromkeys(cell.model for job in jobs for cell in job.cells):
-        with _Engine(model, folder, gpus=gpus, offline=offline) as engine:
-            for at, job in enumerate(jobs):
-                for cell in (cell for cell in job.cells if cell.model == model):
-                    try:
-                        done = _score_cell(job, cell, engine, folder, batch_size, gpus, progress_bar=progress_bar)
-                    except (BackendError, InputError) as error:
-                        not_run.append(NotRun(f"{_label(cell)} on {job.use.name}", str(error)))
-                        if isinstance(error, BackendError):
-                            continue
-                    else:
-                        scored[at, done.label] = done
+    try:
+        for part in ("answers", "scores"):
+            (folder / part).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: no folder can be written there: {error.strerror}.") from error
+    scored = _score_cells(jobs, folder, not_run, batch_size, gpus, offline=offline, progress_bar=progress_bar)
     results: list[SetResult] = []
-    for at, job in enumerate(jobs):
-        columns = [one for (position, _), one in scored.items() if position == at]
-        columns += _baselines(job, folder, batch_size, not_run, offline=offline)
-        columns += _imported(job, not_run)
+    for job, cells in zip(jobs, scored, strict=True):
+        baselines = _baselines(job, folder, batch_size, not_run, offline=offline)
+        columns = [*cells, *baselines, *job.imported]
         results += _evaluate(job, columns, draws, not_run, progress_bar=progress_bar)
     if not results:
         reasons = "\n  ".join(f"{one.what}: {one.reason}" for one in not_run[:10])
         raise InputError(f"nothing of the suite {suite.name} could be run.", hint=reasons or None)
     return SuiteResult(suite, tuple(results), tuple(not_run))
+
+
+def _score_cells(
+    jobs: Sequence[_Job],
+    folder: Path,
+    not_run: list[NotRun],
+    batch_size: int,
+    gpus: int,
+    *,
+    offline: bool,
+    progress_bar: bool,
+) -> list[list[Scored]]:
+    """What models say of each set. A model is opened once, for all sets."""
+    scored: list[list[Scored]] = [[] for _ in jobs]
+    for model in dict.fromkeys(cell.model for job in jobs for cell in job.cells):
+        with _Engine(model, folder, gpus=gpus, offline=offline) as engine:
+            for job, columns in zip(jobs, scored, strict=True):
+                for cell in (cell for cell in job.cells if cell.model == model):
+                    try:
+                        done = _score_cell(job, cell, engine, folder, batch_size, gpus, progress_bar=progress_bar)
+                    except (BackendError, InputError) as error:
+                        not_run.append(NotRun(f"{_label(cell)} on {job.use.name}", str(error)))
+                    else:
+                        columns.append(done)
+    return scored
 
 
 def planned_cells(
@@ -167,7 +191,8 @@ def _jobs(suite: Suite, models: Sequence[str], data: Path | None, not_run: list[
         chosen = run.model_copy(update={"models": tuple(models)}) if models else run
         for use in run.sets:
             try:
-                whole = load_set(use.name, data=data).without_humans()
+                published = load_set(use.name, data=data)
+                whole = published.without_humans()
                 for aspect in use.aspects:
                     whole.human(aspect)
             except PromptmetricError as error:
@@ -175,7 +200,27 @@ def _jobs(suite: Suite, models: Sequence[str], data: Path | None, not_run: list[
                 not_run.append(NotRun(use.name, str(error)))
                 continue
             cut = _cut(whole, use)
-            yield _Job(chosen, use, whole, cut, tuple(cells_of(chosen, use, cut.task, cut.langs)))
+            cells = tuple(dict.fromkeys(cells_of(chosen, use, cut.task, cut.langs)))
+            imported = tuple(_imported(use, cut, whole, published, not_run))
+            job = _Job(chosen, use, whole, cut, cells, tuple(dict.fromkeys(chosen.baselines)), imported)
+            _check_labels(job)
+            yield job
+
+
+def _check_labels(job: _Job) -> None:
+    """Refuse two metrics of one name while nothing has been scored yet."""
+    named = [(label, "a control") for label in CONTROLS]
+    named += [(_label(cell), "a cell") for cell in job.cells]
+    named += [(label, "a baseline") for label in job.baselines]
+    named += [(one.label, f"a metric of {one.signature.removeprefix('file:')}") for one in job.imported]
+    taken: dict[str, str] = {}
+    for label, what in named:
+        if label in taken:
+            raise InputError(
+                f"{job.use.name}: {what} is called {label!r}, and so is {taken[label]}.",
+                hint="Metrics of a file are called by the file or its column; rename one.",
+            )
+        taken[label] = what
 
 
 def _cut(whole: EvalSet, use: SetUse) -> EvalSet:
@@ -228,7 +273,7 @@ def _score_cell(
     asked = [cell.model, _state(cell.model), cell.prompt, content, cell.decode]
     identity = [*asked, evalset.task, evalset.langs, _texts(evalset)]
     path = folder / "scores" / f"{_digest(identity)}.json"
-    kept = _read(path)
+    kept = _read(path, {"signature": str, "statuses": dict}, len(evalset.rows))
     if kept is None:
         logger.info("%s: %s, %d hypotheses", job.use.name, _label(cell), len(job.evalset.rows))
         scorer = Scorer(
@@ -257,9 +302,10 @@ def _statuses(prediction: Prediction) -> dict[str, int]:
 
 
 def _baselines(job: _Job, folder: Path, batch_size: int, not_run: list[NotRun], *, offline: bool) -> Iterator[Scored]:
-    for name in job.run.baselines:
-        path = folder / "scores" / f"{_digest(['baseline', name, _texts(job.evalset)])}.json"
-        kept = _read(path)
+    for name in job.baselines:
+        identity = ["baseline", name, job.evalset.langs, _texts(job.evalset)]
+        path = folder / "scores" / f"{_digest(identity)}.json"
+        kept = _read(path, {"signature": str, "notes": list}, len(job.evalset.rows))
         if kept is None:
             try:
                 found = baseline_scores(name, job.evalset.samples(), batch_size=batch_size, offline=offline)
@@ -273,18 +319,22 @@ def _baselines(job: _Job, folder: Path, batch_size: int, not_run: list[NotRun], 
         yield Scored(name, _floats(kept["scores"]), {}, kept["signature"], notes=tuple(kept["notes"]))
 
 
-def _imported(job: _Job, not_run: list[NotRun]) -> Iterator[Scored]:
+def _imported(
+    use: SetUse, evalset: EvalSet, whole: EvalSet, published: EvalSet, not_run: list[NotRun]
+) -> Iterator[Scored]:
     """Scores from files, which are for the whole set."""
-    try:
-        metrics = read_metrics(job.use.scores, job.whole)
-    except PromptmetricError as error:
-        not_run.append(NotRun(f"score files for {job.use.name}", str(error)))
-        return
-    wanted = {(row.system, row.segment) for row in job.evalset.rows}
-    rows = [at for at, row in enumerate(job.whole.rows) if (row.system, row.segment) in wanted]
-    for metric in metrics:
-        values = [metric.values[at] for at in rows]
-        yield Scored(metric.name, values, {}, f"file:{metric.path.name}", notes=metric.notes)
+    wanted = {(row.system, row.segment) for row in evalset.rows}
+    rows = [at for at, row in enumerate(whole.rows) if (row.system, row.segment) in wanted]
+    for file in dict.fromkeys(use.scores):
+        try:
+            metrics = read_metrics([file], whole, whole=published)
+        except PromptmetricError as error:
+            logger.warning("%s is left out: %s", file, error)
+            not_run.append(NotRun(f"{file} for {use.name}", str(error)))
+            continue
+        for metric in metrics:
+            values = [metric.values[at] for at in rows]
+            yield Scored(metric.name, values, {}, f"file:{metric.path.name}", notes=metric.notes)
 
 
 def _evaluate(
@@ -298,18 +348,22 @@ def _evaluate(
             defined.append(MetricScores(column.label, column.scores, Path(job.use.name), column.notes))
     if not defined:
         return
+    whole = (len(job.whole.segments), len(job.whole.rows))
     for aspect in job.use.aspects or (job.evalset.aspects[0],):
-        found = meta_evaluate(
-            job.evalset,
-            defined,
-            aspect=aspect,
-            draws=draws,
-            missing="drop",
-            most_tested=MOST_TESTED,
-            progress_bar=progress_bar,
-        )
-        whole = (len(job.whole.segments), len(job.whole.rows))
-        yield SetResult(job.run.title, job.evalset, whole, tuple(columns), found)
+        try:
+            found = meta_evaluate(
+                job.evalset,
+                defined,
+                aspect=aspect,
+                draws=draws,
+                missing="drop",
+                most_tested=MOST_TESTED,
+                progress_bar=progress_bar,
+            )
+        except PromptmetricError as error:
+            not_run.append(NotRun(f"the evaluation on {job.use.name} by {aspect}", str(error)))
+        else:
+            yield SetResult(job.run.title, job.use, job.evalset, whole, tuple(columns), found)
 
 
 def _state(model: str) -> list[list[int]]:
@@ -332,13 +386,18 @@ def _file_name(model: str) -> str:
     return f"{re.sub(r'[^A-Za-z0-9.-]+', '-', model).strip('-')[-60:]}-{_digest(model)[:8]}"
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    """What was kept of a finished cell. A file that is no longer readable counts as not there."""
+def _read(path: Path, fields: Mapping[str, type], rows: int) -> dict[str, Any] | None:
+    """What was kept of a finished cell. A file that does not hold what it should counts as not there."""
     try:
         found = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    if not isinstance(found, dict) or not all(isinstance(found.get(name), kind) for name, kind in fields.items()):
+        return None
+    scores = found.get("scores")
+    if not isinstance(scores, list) or len(scores) != rows:
+        return None
+    return found if all(score is None or isinstance(score, int | float) for score in scores) else None
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from promptmetric.datasets.files import read_text
 from promptmetric.decoding import Decode
 from promptmetric.errors import InputError
 from promptmetric.prompts import LanguagePair, get_prompt, recommend
@@ -109,7 +110,7 @@ def load_suite(name_or_path: str) -> Suite:
             raise InputError(
                 f"there is no suite {name_or_path!r}.", hint=f"There is: {', '.join(near)}; or a .toml file."
             )
-        text = path.read_text("utf-8")
+        text = read_text(path)
     try:
         return Suite.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:

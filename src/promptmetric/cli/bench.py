@@ -44,6 +44,7 @@ def bench(
     from promptmetric.bench.run import planned_cells, run_suite
     from promptmetric.bench.suite import load_suite
     from promptmetric.report.bench import write_results
+    from promptmetric.report.figures import figure_class
 
     if quiet:
         logging.getLogger("promptmetric").setLevel(logging.ERROR)
@@ -58,6 +59,7 @@ def bench(
         for one in left_out:
             click.echo(f"left out: {one.what}: {one.reason}", err=True)
         return
+    figure_class()  # what the report needs is asked for before hours are spent
     target = Path(output or f"bench-{loaded.name}")
     try:
         result = run_suite(

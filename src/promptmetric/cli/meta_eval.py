@@ -59,8 +59,8 @@ def meta_eval(
     """Hold metrics against human judgments, with intervals, significance clusters and controls.
 
     SCORES are files of any metric: JSON of comet-score, .seg.score of mt-metrics-eval, outputs of promptmetric
-    score, tables with columns system, segment and any metrics, or a number a line. `promptmetric data list` prints
-    the sets.
+    score, tables with columns system, segment and any metrics, or a number a line, in the order of `promptmetric data
+    export SET`. `promptmetric data list` prints the sets.
     """
     from promptmetric.bench.metaeval import meta_evaluate, read_metrics
     from promptmetric.datasets import load_set
@@ -69,10 +69,8 @@ def meta_eval(
     if quiet:
         logging.getLogger("promptmetric").setLevel(logging.ERROR)
     check_output(output, [*scores, evalset])
-    judged = load_set(evalset)
-    if not humans:
-        judged = judged.without_humans()
-    found = meta_evaluate(
-        judged, read_metrics(scores, judged, only), measures=measures or None, progress_bar=not quiet, **options
-    )
+    whole = load_set(evalset)
+    judged = whole if humans else whole.without_humans()
+    metrics = read_metrics(scores, judged, only, whole)
+    found = meta_evaluate(judged, metrics, measures=measures or None, progress_bar=not quiet, **options)
     deliver(format_meta_evaluation(found, output_format, measures or None), output)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +20,6 @@ class Block:
     scores: list[float] = field(default_factory=list)
     texts: list[tuple[str | None, str | None]] = field(default_factory=list)
     statuses: Counter[str] = field(default_factory=Counter)
-    system_score: float | None = None
 
 
 def from_json(path: Path) -> dict[str, Block] | None:
@@ -48,10 +46,17 @@ def _comet(path: Path, content: Mapping[str, Any]) -> dict[str, Block]:
         for position, item in enumerate(items, 1):
             place = f"{path}, {key}, segment {position}"
             block.scores.append(number(item[_score_key(item, place)], place))
-            block.texts.append((item.get("src"), item.get("mt", item.get("hyp"))))
+            block.texts.append((_text(item, "src", place), _text(item, "mt" if "mt" in item else "hyp", place)))
     if not blocks:
         raise InputError(f"{path}: there are no scores in it.")
     return blocks
+
+
+def _text(item: Mapping[str, Any], key: str, place: str) -> str | None:
+    text = item.get(key)
+    if text is not None and not isinstance(text, str):
+        raise InputError(f"{place}: {key} must be a text, not {text!r:.60}.")
+    return text
 
 
 def _score_key(item: Mapping[str, Any], place: str) -> str:
@@ -67,14 +72,15 @@ def _own_json(path: Path, content: Mapping[str, Any]) -> dict[str, Block]:
     blocks = {}
     try:
         for system in content["systems"]:
-            block = blocks[system["file"]] = Block(system_score=_known(system["score"], str(path)))
+            block = blocks[system["file"]] = Block()
             for segment in system["segments"]:
                 place = f"{path}, {system['file']}, segment {segment['segment']}"
                 block.scores.append(number(segment["score"], place))
                 block.statuses[segment["status"]] += 1
     except (KeyError, TypeError) as error:
+        what = f"{error} is missing" if isinstance(error, KeyError) else f"it is malformed: {error}"
         raise InputError(
-            f"{path}: {error} is missing.",
+            f"{path}: {what}.",
             hint="Write it with `promptmetric score --format json`, without --only-system.",
         ) from error
     return blocks
@@ -88,15 +94,9 @@ def from_table(table: Table) -> dict[str, Block]:
     for row, file in enumerate(table.texts("file")):
         block = blocks.setdefault(file, Block())
         if kinds[row] == "system" or segments[row] == "system":
-            block.system_score = None if math.isnan(scores[row]) else scores[row]
-        elif str(segments[row]) != str(len(block.scores)):
+            continue
+        if str(segments[row]) != str(len(block.scores)):
             raise InputError(f"{table.place(row)}: segment {segments[row]} of {file} where {len(block.scores)} is due.")
-        else:
-            block.scores.append(scores[row])
-            block.statuses[str(table.column("status")[row])] += 1
+        block.scores.append(scores[row])
+        block.statuses[str(table.column("status")[row])] += 1
     return blocks
-
-
-def _known(value: Any, place: str) -> float | None:
-    found = number(value, place)
-    return None if math.isnan(found) else found

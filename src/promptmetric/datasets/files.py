@@ -21,6 +21,9 @@ _DELIMITERS = {".tsv": "\t", ".csv": ","}
 TABLES = (".tsv", ".csv", ".json", ".jsonl", ".ndjson", ".parquet")
 """Endings of the files that `load_table` reads, before a `.gz`."""
 
+LONGEST_CELL = (1 << 31) - 1
+"""Characters. The csv module allows 131,072, which documents exceed."""
+
 
 @dataclass(frozen=True)
 class Table:
@@ -100,7 +103,9 @@ def load_table(path: Path, *, quoted: bool = True) -> Table:
 
     Args:
         path: `.tsv`, `.csv`, `.json` (a list of objects), `.jsonl` or `.parquet`; all but the last may end in `.gz`.
-        quoted: whether a TSV or CSV file wraps cells in double quotes.
+        quoted: whether a TSV or CSV file may wrap cells in double quotes. A TSV file in which every line is a row is
+            read as it stands if some cell starts with a double quote but is not quoted as programs do it; a quoted
+            cell that holds both a tab and a line feed is refused, since it is most likely several rows.
 
     Raises:
         InputError: the file cannot be read, or is malformed (with its line).
@@ -176,25 +181,10 @@ def number(value: Any, place: str) -> float:
 
 
 def _load_cells(path: Path, delimiter: str, *, quoted: bool) -> Table:
-    rows: list[list[str]] = []
-    lines: list[int] = []
     text = read_text(path)
-    if quoted:
-        reader = csv.reader(_keep_ends(text), delimiter=delimiter, strict=True)
-        try:
-            for cells in reader:
-                if cells:
-                    rows.append(cells)
-                    lines.append(reader.line_num)
-        except csv.Error as error:
-            raise InputError(
-                f"{path}, line {reader.line_num}: {error}.", hint='A double quote inside a quoted cell is written "".'
-            ) from error
-    else:
-        for line, content in enumerate(text.split("\n"), 1):
-            if content.removesuffix("\r"):
-                rows.append(content.removesuffix("\r").split(delimiter))
-                lines.append(line)
+    if quoted and delimiter == "\t" and '"' in text:
+        quoted = _is_quoted(path, text)
+    lines, rows = _quoted_rows(path, text, delimiter) if quoted else _plain_rows(text, delimiter)
     if not rows:
         raise InputError(f"{path} is empty.")
     header = rows.pop(0)
@@ -209,6 +199,67 @@ def _load_cells(path: Path, delimiter: str, *, quoted: bool) -> Table:
             )
     columns = zip(*rows, strict=True) if rows else ((),) * len(header)
     return Table(path, dict(zip(header, columns, strict=True)), lines)
+
+
+def _is_quoted(path: Path, text: str) -> bool:
+    """Whether a TSV file's cells are quoted; asked only of files in which every line is a row.
+
+    Quoted as a program writes it, a cell that starts with a double quote also ends in one, and those inside are
+    doubled. Where some cell is not, the quotes are part of the texts, as in many published files.
+    """
+    lines, rows = _plain_rows(text, "\t")
+    if any(len(cells) != len(rows[0]) for cells in rows):
+        return True  # only quoting could explain it
+    starting = [(line, cell) for line, cells in zip(lines, rows, strict=True) for cell in cells if cell[:1] == '"']
+    bare = next((line for line, cell in starting if not _is_quoted_cell(cell)), None)
+    doubled = next((line for line, cell in starting if _is_quoted_cell(cell) and '""' in cell[1:-1]), None)
+    if bare is not None and doubled is not None:
+        raise InputError(
+            f"{path}: line {doubled} has a quoted cell with doubled quotes, but in line {bare} a cell starts with a "
+            "double quote and is not quoted.",
+            hint=_QUOTING,
+        )
+    return bare is None
+
+
+_QUOTING = 'Quote it ("a ""word"" of it"), or write the rows as JSON lines (.jsonl).'
+
+
+def _is_quoted_cell(cell: str) -> bool:
+    return len(cell) > 1 and cell[-1] == '"' and '"' not in cell[1:-1].replace('""', "")
+
+
+def _plain_rows(text: str, delimiter: str) -> tuple[list[int], list[list[str]]]:
+    """Every line that is not empty as cells, with its number."""
+    found = [(line, content.removesuffix("\r")) for line, content in enumerate(text.split("\n"), 1)]
+    return [line for line, content in found if content], [content.split(delimiter) for _, content in found if content]
+
+
+def _quoted_rows(path: Path, text: str, delimiter: str) -> tuple[list[int], list[list[str]]]:
+    """The same where cells may be quoted, and so hold line feeds. A row's number is that of its last line."""
+    lines: list[int] = []
+    rows: list[list[str]] = []
+    reader = csv.reader(_keep_ends(text), delimiter=delimiter, strict=True)
+    usual = csv.field_size_limit(LONGEST_CELL)  # of all readers there are, so it is put back
+    try:
+        for cells in reader:
+            if cells:
+                rows.append(cells)
+                lines.append(reader.line_num)
+            if delimiter == "\t" and any("\t" in cell and "\n" in cell for cell in cells):
+                start = (lines[-2] if len(lines) > 1 else 0) + 1
+                raise InputError(
+                    f"{path}, line {start}: a cell starts with a double quote that is closed only in line "
+                    f"{reader.line_num}, with tabs and line feeds between: that would make one text of several rows.",
+                    hint=_QUOTING,
+                )
+    except csv.Error as error:
+        raise InputError(
+            f"{path}, line {reader.line_num}: {error}.", hint='A double quote inside a quoted cell is written "".'
+        ) from error
+    finally:
+        csv.field_size_limit(usual)
+    return lines, rows
 
 
 def _keep_ends(text: str) -> Iterator[str]:

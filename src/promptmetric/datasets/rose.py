@@ -20,14 +20,14 @@ def read_rose(path: Path, *, name: str | None = None) -> EvalSet:
     The normalized score, which does not reward length, comes first. A summary without annotation is left out.
 
     Raises:
-        InputError: a field is missing, or an annotation has no summary.
+        InputError: a field is missing or malformed, or an annotation has no summary.
     """
     rows = []
     for index, (place, fields) in enumerate(load_table(path).records()):
         for key in ("source", "system_outputs", "annotations"):
             if key not in fields:
                 raise InputError(f"{place}: {key!r} is missing.", hint=f"It has: {', '.join(fields)}.")
-        outputs, annotations = fields["system_outputs"], fields["annotations"]
+        outputs, annotations = (_object(fields[key], f"{place}, {key}") for key in ("system_outputs", "annotations"))
         unknown = annotations.keys() - outputs.keys()
         if unknown:
             raise InputError(f"{place}: no summary of {', '.join(sorted(unknown))}, which annotations has.")
@@ -47,8 +47,15 @@ def read_rose(path: Path, *, name: str | None = None) -> EvalSet:
     return EvalSet(name or path.name, "summarization", tuple(rows), aspects)
 
 
-def _scores(annotation: Mapping[str, Any], place: str) -> dict[str, float]:
-    given = {aspect: number(annotation[aspect], f"{place}, {aspect}") for aspect in ASPECTS if aspect in annotation}
-    if not given:
+def _object(value: Any, place: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InputError(f"{place}: must be an object, not {value!r:.60}.")
+    return value
+
+
+def _scores(given: Any, place: str) -> dict[str, float]:
+    annotation = _object(given, place)
+    found = {aspect: number(annotation[aspect], f"{place}, {aspect}") for aspect in ASPECTS if aspect in annotation}
+    if not found:
         raise InputError(f"{place}: neither {' nor '.join(ASPECTS)} is given.")
-    return given
+    return found

@@ -28,17 +28,15 @@ class MetricScores:
         values: one a row of the set, higher is better; NaN where the file has none.
         path: the file.
         notes: what is missing, ignored or imputed.
-        system_values: the metric's own scores of systems, where the file (or a `.sys.score` beside it) has them.
     """
 
     name: str
     values: list[float]
     path: Path
     notes: tuple[str, ...] = ()
-    system_values: Mapping[str, float] | None = None
 
 
-def read_scores(path: str | Path, evalset: EvalSet) -> list[MetricScores]:
+def read_scores(path: str | Path, evalset: EvalSet, whole: EvalSet | None = None) -> list[MetricScores]:
     """Read the scores that one file has for the rows of a set.
 
     It may be: JSON of `comet-score --to_json`; JSON, JSON lines or TSV of `promptmetric score`; a `.seg.score` file
@@ -47,11 +45,13 @@ def read_scores(path: str | Path, evalset: EvalSet) -> list[MetricScores]:
 
     Scores of a system are in the order of its rows in the set; a file with more of them than rows is taken to score
     the whole test set, and rows are found by the number that is their segment's id, from 0. A file of one block that
-    bears no system's name scores the whole set.
+    bears no system's name scores the whole set. What scores the rows in their order may score those of `whole`
+    (which `promptmetric data export` writes) or those of `evalset`; their number tells which.
 
     Args:
         path: the file.
         evalset: the set.
+        whole: the set with the rows that were left out of it, such as human translations; None where none were.
 
     Returns:
         One metric, or as many as a table has columns of numbers.
@@ -59,20 +59,20 @@ def read_scores(path: str | Path, evalset: EvalSet) -> list[MetricScores]:
     Raises:
         InputError: counts differ (both are named), texts differ, or a score is not a number.
     """
-    path = Path(path)
+    path, whole = Path(path), whole or evalset
     suffix = ending(path)
     if path.name.endswith((SEGMENT_SCORES, ".score")):
         return [_from_score_file(path, evalset)]
     if suffix == ".json":
         blocks = from_json(path)
         if blocks is not None:
-            return [_from_files(path, blocks, evalset)]
+            return [_from_files(path, blocks, evalset, whole)]
     if suffix in TABLES:
         table = load_table(path)
         if table.find("file") and table.find("segment") and table.find("status"):
-            return [_from_files(path, from_table(table), evalset)]
-        return _from_table(table, evalset)
-    return [_from_lines(path, evalset)]
+            return [_from_files(path, from_table(table), evalset, whole)]
+        return _from_table(table, evalset, whole)
+    return [_from_lines(path, evalset, whole)]
 
 
 def _name(path: Path) -> str:
@@ -82,6 +82,32 @@ def _name(path: Path) -> str:
     return name
 
 
+def _in_order(path: Path, count: int, evalset: EvalSet, whole: EvalSet) -> list[int]:
+    """Where the score of each row stands in a file that has the scores of all rows in their order."""
+    if count == len(whole.rows):
+        kept = {(row.system, row.segment) for row in evalset.rows}
+        return [at for at, row in enumerate(whole.rows) if (row.system, row.segment) in kept]
+    if count == len(evalset.rows):
+        return list(range(count))
+    if len(whole.rows) == len(evalset.rows):
+        raise InputError(
+            f"{path}: {count} scores, but {evalset.name} has {len(whole.rows)} rows.",
+            hint="`promptmetric data export` writes them. In a table, columns of systems and segments tell which is "
+            "which.",
+        )
+    raise InputError(
+        f"{path}: {count} scores, but {evalset.name} has {len(whole.rows)} rows, or {len(evalset.rows)} without the "
+        "human translations among its systems.",
+        hint="Score the rows that `promptmetric data export` writes. meta-eval leaves human translations out unless "
+        "--humans is given.",
+    )
+
+
+def _absent(values: Sequence[float]) -> tuple[str, ...]:
+    absent = sum(map(math.isnan, values))
+    return (f"no score in {absent} rows",) if absent else ()
+
+
 # Scores by system, or by file
 
 
@@ -89,35 +115,25 @@ def _from_score_file(path: Path, evalset: EvalSet) -> MetricScores:
     if path.name.endswith(SYSTEM_SCORES):
         raise InputError(
             f"{path}: scores of systems, not of segments.",
-            hint=f"Give the {SEGMENT_SCORES} file; this one is read along.",
+            hint=f"Give the {SEGMENT_SCORES} file.",
         )
     blocks = {system: Block(scores) for system, scores in read_score_blocks(path).items()}
     values, notes = _place(path, blocks, {system: system for system in blocks}, evalset)
-    beside = path.with_name(path.name.removesuffix(SEGMENT_SCORES) + SYSTEM_SCORES)
-    systems = None
-    if path.name.endswith(SEGMENT_SCORES) and beside.is_file():
-        systems = {system: scores[0] for system, scores in read_score_blocks(beside).items()}
-    return MetricScores(_name(path), values, path, notes, systems)
+    return MetricScores(_name(path), values, path, notes)
 
 
-def _from_files(path: Path, blocks: Mapping[str, Block], evalset: EvalSet) -> MetricScores:
+def _from_files(path: Path, blocks: Mapping[str, Block], evalset: EvalSet, whole: EvalSet) -> MetricScores:
     systems = _match(path, blocks, evalset)
     statuses = sum((block.statuses for block in blocks.values()), Counter[str]())
     total = sum(len(block.scores) for block in blocks.values())
     marks = tuple(f"{count} of {total} {status}" for status, count in sorted(statuses.items()) if status != "ok")
     if systems is None:
         (block,) = blocks.values()
-        rows = range(len(evalset.rows))
-        _check_texts(path, block, dict(zip(rows, rows, strict=True)), evalset)
-        return MetricScores(_name(path), block.scores, path, marks)
+        at = _in_order(path, len(block.scores), evalset, whole)
+        _check_texts(path, block, dict(enumerate(at)), evalset)
+        return MetricScores(_name(path), [block.scores[position] for position in at], path, marks)
     values, notes = _place(path, blocks, systems, evalset)
-    own = {
-        system: blocks[key].system_score
-        for key, system in systems.items()
-        if system is not None and blocks[key].system_score is not None
-    }
-    known = {system: score for system, score in own.items() if score is not None}
-    return MetricScores(_name(path), values, path, (*marks, *notes), known or None)
+    return MetricScores(_name(path), values, path, (*marks, *notes))
 
 
 def _match(path: Path, blocks: Mapping[str, Block], evalset: EvalSet) -> dict[str, str | None] | None:
@@ -129,11 +145,8 @@ def _match(path: Path, blocks: Mapping[str, Block], evalset: EvalSet) -> dict[st
         raise InputError(f"{path}: more than one file of system {', '.join(twice)}: {', '.join(blocks)}.")
     if found:
         return matched
-    counts = [len(block.scores) for block in blocks.values()]
-    if counts == [len(evalset.rows)]:
+    if len(blocks) == 1:
         return None
-    if len(counts) == 1:
-        raise InputError(f"{path}: {counts[0]} scores, but {evalset.name} has {len(evalset.rows)} rows.")
     raise InputError(
         f"{path}: none of its files bears the name of a system: {_some(blocks)}.",
         hint=f"{evalset.name} has the systems {_some(evalset.systems)}.",
@@ -170,7 +183,10 @@ def _place(
             f"{path}: {evalset.name} has none of its systems: {_some(blocks)}.",
             hint=f"{evalset.name} has {_some(evalset.systems)}.",
         )
-    return values, _notes(found, ignored, evalset)
+    notes = _notes(found, ignored, evalset)
+    if not any(block.statuses for block in blocks.values()):  # which count what failed themselves
+        notes += _absent([value for value, row in zip(values, evalset.rows, strict=True) if row.system in found])
+    return values, notes
 
 
 def _positions(path: Path, system: str, rows: Sequence[int], count: int, evalset: EvalSet) -> dict[int, int]:
@@ -222,18 +238,18 @@ def _some(names: Any) -> str:
 # Tables and plain lines
 
 
-def _from_table(table: Table, evalset: EvalSet) -> list[MetricScores]:
+def _from_table(table: Table, evalset: EvalSet, whole: EvalSet) -> list[MetricScores]:
     system, segment = table.find(*COLUMNS["system"]), table.find(*COLUMNS["segment"])
     metrics = _metric_columns(table, {system, segment})
     if not metrics:
         raise InputError(f"{table.path}: there is no column of numbers.", hint=f"It has: {', '.join(table.columns)}.")
     if system is None and segment is None:
-        if len(table) != len(evalset.rows):
-            raise InputError(
-                f"{table.path}: {len(table)} rows, but {evalset.name} has {len(evalset.rows)}.",
-                hint="With columns of systems and segments, rows are found by them.",
-            )
-        return [MetricScores(metric, table.numbers(metric), table.path) for metric in metrics]
+        order = _in_order(table.path, len(table), evalset, whole)
+        columns = {metric: table.numbers(metric) for metric in metrics}
+        return [
+            MetricScores(metric, values, table.path, _absent(values))
+            for metric, values in ((metric, [column[row] for row in order]) for metric, column in columns.items())
+        ]
     at = _row_of(table, evalset)
     keys = [(row.system, row.segment) for row in evalset.rows]
     missing = sum(key not in at for key in keys)
@@ -251,10 +267,8 @@ def _from_table(table: Table, evalset: EvalSet) -> list[MetricScores]:
     for metric in metrics:
         numbers = table.numbers(metric)
         values = [numbers[at[key]] if key in at else math.nan for key in keys]
-        absent = sum(map(math.isnan, values)) - missing
-        found.append(
-            MetricScores(metric, values, table.path, (*notes, f"no score in {absent} rows") if absent else notes)
-        )
+        absent = _absent([numbers[at[key]] for key in keys if key in at])
+        found.append(MetricScores(metric, values, table.path, (*notes, *absent)))
     return found
 
 
@@ -294,7 +308,7 @@ def _row_of(table: Table, evalset: EvalSet) -> dict[tuple[str, str], int]:
     return at
 
 
-def _from_lines(path: Path, evalset: EvalSet) -> MetricScores:
+def _from_lines(path: Path, evalset: EvalSet, whole: EvalSet) -> MetricScores:
     lines = read_lines(path)
     if lines and "\t" in lines[0]:
         if "\tscore:" in lines[0]:
@@ -303,8 +317,6 @@ def _from_lines(path: Path, evalset: EvalSet) -> MetricScores:
                 hint="Have them written exactly: comet-score --to_json FILE, or promptmetric score --format json.",
             )
         return _from_score_file(path, evalset)
-    values = [number(line, f"{path}, line {line_number}") for line_number, line in enumerate(lines, 1)]
-    if len(values) != len(evalset.rows):
-        raise InputError(f"{path}: {len(values)} scores, but {evalset.name} has {len(evalset.rows)} rows.")
-    absent = sum(map(math.isnan, values))
-    return MetricScores(_name(path), values, path, (f"no score in {absent} rows",) if absent else ())
+    given = [number(line, f"{path}, line {line_number}") for line_number, line in enumerate(lines, 1)]
+    values = [given[at] for at in _in_order(path, len(given), evalset, whole)]
+    return MetricScores(_name(path), values, path, _absent(values))

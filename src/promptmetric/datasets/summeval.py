@@ -49,7 +49,7 @@ def read_summeval_annotations(path: Path, sources: Path | None = None, *, name: 
                 hyp=str(_field(fields, "decoded", place)),
                 scores={aspect: mean_of(given) for aspect, given in ratings.items()},
                 ratings=ratings,
-                refs=tuple(fields.get("references", ())),
+                refs=_references(fields, place),
             )
         )
     return EvalSet(
@@ -80,7 +80,6 @@ def read_paired(path: Path, *, name: str | None = None) -> EvalSet:
         source = str(_field(fields, "source", place))
         context = str(fields.get("context", ""))
         segment = str(fields["doc_id"]) if "doc_id" in fields else seen.setdefault((source, context), str(len(seen)))
-        references = fields.get("references", [fields["reference"]] if "reference" in fields else [])
         rows.append(
             Judged(
                 segment=segment,
@@ -88,7 +87,7 @@ def read_paired(path: Path, *, name: str | None = None) -> EvalSet:
                 src=f"{source.rstrip()}\n\n{context}" if context else source,
                 hyp=str(_field(fields, "system_output", place)),
                 scores={aspect: round(score, 6) for aspect, score in scores.items() if not math.isnan(score)},
-                refs=tuple(references),
+                refs=_references(fields, place),
             )
         )
     return EvalSet(name or path.name, "summarization", tuple(rows), _overall_first(aspects))
@@ -100,6 +99,15 @@ def _field(fields: Mapping[str, Any], key: str, place: str, kind: type = object)
     if not isinstance(fields[key], kind):
         raise InputError(f"{place}: {key!r} must be a {kind.__name__}, not {type(fields[key]).__name__}.")
     return fields[key]
+
+
+def _references(fields: Mapping[str, Any], place: str) -> tuple[str, ...]:
+    """A list of texts, or one text."""
+    given = fields.get("references", fields.get("reference", []))
+    texts = [given] if isinstance(given, str) else given
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise InputError(f"{place}: references must be a text or a list of texts, not {given!r:.60}.")
+    return tuple(texts)
 
 
 def _scores(given: Any, place: str) -> dict[str, float]:

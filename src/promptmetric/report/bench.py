@@ -44,21 +44,25 @@ def write_results(result: SuiteResult, folder: Path) -> Path:
 def as_json(result: SuiteResult) -> dict[str, Any]:
     """A record a cell, baseline, file of scores and control, for every set and aspect."""
     cells = []
-    for part in result.sets:
+    for number, part in enumerate(result.sets, 1):
         scored = {one.label: one for one in part.scored}
         for metric in part.found.metrics:
             one = scored.get(metric.name)
             cell = one.cell if one else None
             cells.append(
                 {
+                    "section": number,
+                    "run": part.title,
                     "set": part.found.name,
+                    "cut": part.use.model_dump(include={"first", "segments", "seed"}) if _cut(part) else None,
                     "aspect": part.found.aspect,
                     "metric": metric.name,
                     "control": metric.is_control,
                     "model": cell.model if cell else None,
                     "prompt": cell.prompt if cell else None,
                     "decode": cell.decode if cell else None,
-                    "n": part.found.judgments,
+                    "n": metric.measures[part.found.tested].statistic.n,
+                    "judgments": part.found.judgments,
                     "segments": part.found.segments,
                     "statuses": one.statuses if one else {},
                     "signature": one.signature if one else None,
@@ -88,25 +92,34 @@ def _report(result: SuiteResult, folder: Path) -> str:
         "quality: a metric that does not clearly beat them has shown nothing.",
         "",
     ]
-    for part in result.sets:
-        lines += _section(part, folder)
+    for number, part in enumerate(result.sets, 1):
+        lines += _section(number, part, folder)
     if result.not_run:
         lines += ["## Not run", "", *(f"- {one.what}: {_one_line(one.reason)}" for one in result.not_run), ""]
     lines += [f"promptmetric {__version__}. `results.json` beside this file has every measure of every metric."]
     return "\n".join(lines) + "\n"
 
 
-def _section(part: SetResult, folder: Path) -> list[str]:
+def _cut(part: SetResult) -> str:
+    """How the set was cut, in words; empty where it is whole."""
+    first = f"first {part.use.first} rows" if part.use.first is not None else ""
+    drawn = f"{part.use.segments} segments drawn with seed {part.use.seed}" if part.use.segments is not None else ""
+    return ", ".join(filter(None, (first, drawn)))
+
+
+def _section(number: int, part: SetResult, folder: Path) -> list[str]:
+    """A heading, figure and tables. The number tells apart what is alike but for the models that were asked."""
     found = part.found
-    title = f"{found.name}, {found.aspect}" + (f": {part.title}" if part.title else "")
+    words = [f"{found.name}, {found.aspect}", f" ({_cut(part)})" if _cut(part) else ""]
+    title = "".join([*words, f": {part.title}" if part.title else ""])
     segments, rows = part.whole
     size = f"{len(part.evalset.rows)} hypotheses of {found.systems} systems for {found.segments} segments"
     if rows != len(part.evalset.rows):
         size += f", out of {rows} hypotheses for {segments} segments"
-    figure = f"figures/{re.sub(r'[^A-Za-z0-9]+', '-', f'{found.name}-{found.aspect}-{part.title}').strip('-')}.png"
-    save_figure(found, folder / figure)
+    figure = f"figures/{number}-{re.sub(r'[^A-Za-z0-9]+', '-', title).strip('-')[-100:]}.png"
+    save_figure(found, title, folder / figure)
     return [
-        f"## {title}",
+        f"## {number}. {title}",
         "",
         f"{size}. {_in_words(found)}",
         "",

@@ -52,7 +52,7 @@ def format_comparison(found: SystemComparison, output: CompareFormat) -> str:
 
 
 def _verdict(found: SystemComparison, one: PairedDifference) -> str:
-    if one.adjusted <= found.alpha:
+    if one.adjusted < found.alpha:
         return "distinguishable from noise"
     if one.wins == one.losses == 0:
         return "the same score on every segment"
@@ -62,7 +62,7 @@ def _verdict(found: SystemComparison, one: PairedDifference) -> str:
 def _foot(found: SystemComparison) -> list[str]:
     lines = [
         f"Paired permutation test, two-sided, {found.draws} draws, seed {found.seed}; clusters and verdicts by p after "
-        f"Holm's correction ≤ {found.alpha:g}. Not distinguishable does not mean equal.",
+        f"Holm's correction < {found.alpha:g}. Not distinguishable does not mean equal.",
         "Unnoticed: smaller than what a test at .05 finds four times out of five with as many segments.",
     ]
     if found.left_out:

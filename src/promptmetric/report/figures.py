@@ -12,8 +12,8 @@ from promptmetric.errors import MissingExtraError
 MOST_SHOWN = 30
 
 
-def save_figure(found: MetaEvaluation, path: Path) -> None:
-    """Draw every tested metric with its interval, controls in grey, as a PNG.
+def figure_class() -> Any:
+    """Matplotlib's figure.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -22,9 +22,18 @@ def save_figure(found: MetaEvaluation, path: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtraError("matplotlib", "bench") from error
+    return Figure
+
+
+def save_figure(found: MetaEvaluation, title: str, path: Path) -> None:
+    """Draw every tested metric with its interval, controls in grey, as a PNG.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
     results = [one for one in found.metrics if one.rank is not None and not math.isnan(_value(one, found))]
     results = results[:MOST_SHOWN][::-1]
-    figure: Any = Figure(figsize=(8, 1.6 + 0.32 * len(results)), layout="constrained")
+    figure = figure_class()(figsize=(8, 1.6 + 0.32 * len(results)), layout="constrained")
     axes = figure.add_subplot()
     for at, one in enumerate(results):
         interval = one.measures[found.tested].interval
@@ -35,7 +44,7 @@ def save_figure(found: MetaEvaluation, path: Path) -> None:
     axes.axvline(found.chance.get(found.tested, 0.0), color="0.3", linewidth=0.8, linestyle="--")
     axes.set_yticks(range(len(results)), [_name(one.name, one.is_control) for one in results])
     axes.set_xlabel(f"{found.tested}, 95 % interval by {found.draws} bootstrap draws of segments; dashed: chance")
-    axes.set_title(f"{found.name}, {found.aspect} (n = {found.judgments})")
+    axes.set_title(f"{title} (n = {found.judgments})")
     axes.grid(axis="x", alpha=0.3)
     figure.savefig(path, dpi=120)
 

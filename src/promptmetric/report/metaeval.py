@@ -110,20 +110,21 @@ def _head(found: MetaEvaluation) -> list[str]:
 
 
 def _foot(found: MetaEvaluation, shown: Sequence[str]) -> list[str]:
-    corrected = " after Holm's correction" if found.correction == "holm" else ""
+    p = "p after Holm's correction, in either direction," if found.correction == "holm" else "one-sided p"
     lines = [
-        f"Ordered and tested by {found.tested}: {found.test}, {found.draws} draws, one-sided p < {found.alpha:g}"
-        f"{corrected}. Metrics of one cluster were not told apart, which does not make them equal; * beaten by none.",
+        f"Ordered and tested by {found.tested}: {found.test}, {p} < {found.alpha:g}. Metrics "
+        "of one cluster were not told apart, which does not make them equal; * beaten by none.",
         f"[…]: 95 % bootstrap interval, segments drawn with all their hypotheses, {found.draws} draws, seed "
         f"{found.seed}.",
         f"Groups: those of {found.tested} with a value; in the others the metric or the humans give one score. Ties: "
         "share of pairs to which the metric gives one score.",
         *(f"{name}: {MEASURES[name].meaning}." for name in shown),
         *(f"({name}): control, {meaning}." for name, meaning in CONTROLS.items() if _has(found, name)),
+        "Read the other way round, a control has the negated correlation: one far below zero warns as one above does.",
         *found.notes,
     ]
-    lines += [f"{', '.join(names)}: {note}." for note, names in _notes_by_text(found).items()]
-    return [line.replace("..", ".") for line in lines]
+    lines += [f"{', '.join(names)}: {note.removesuffix('.')}." for note, names in _notes_by_text(found).items()]
+    return lines
 
 
 def _has(found: MetaEvaluation, name: str) -> bool:
@@ -134,8 +135,11 @@ def _notes_by_text(found: MetaEvaluation) -> dict[str, list[str]]:
     """Which metrics each note is about."""
     notes: dict[str, list[str]] = {}
     for result in found.metrics:
-        reason = result.measures[found.tested].statistic.reason
+        statistic = result.measures[found.tested].statistic
+        reason = statistic.reason
         own = [f"{found.tested} is undefined: {reason}"] if reason else []
+        if statistic.n < found.judgments:
+            own.append(f"rests on {statistic.n} of {found.judgments} judgments, those it has a score for")
         for note in (*own, *result.notes):
             notes.setdefault(note, []).append(result.name)
     return notes

@@ -92,6 +92,13 @@ def without_gaps(h: Floats, m: Floats) -> tuple[Floats, Floats]:
     return h[known], m[known]
 
 
+def to_unit(values: Floats, axis: int | None = None) -> Floats:
+    """Divided by a power of two so that the largest is near 1: no digit changes, and squares neither vanish nor
+    overflow. Of each row with `axis=1`."""
+    largest = np.max(np.abs(values), axis=axis, keepdims=True, initial=0.0, where=~np.isnan(values))
+    return np.asarray(np.ldexp(values, -np.frexp(largest)[1]))
+
+
 def mean_over_groups(
     values: Floats, n: int, grouping: Grouping, why: str, *, dropped: int = 0, epsilon: float | None = None
 ) -> Statistic:

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from promptmetric.errors import InputError
-from promptmetric.stats.base import Floats, Missing, align
-from promptmetric.stats.systems import p_normal
+from promptmetric.stats.base import Floats, Missing, align, to_unit
+from promptmetric.stats.correlation import pearson_by_group
+from promptmetric.stats.systems import accuracy_by_row, p_normal, without_noise
 
 BLOCK = 1 << 23
 """Pairs of scores compared at once."""
@@ -155,14 +156,10 @@ def resample_pearson(human: ArrayLike, metric: ArrayLike, weights: Floats, missi
     """Ungrouped Pearson's correlation in each draw. Arguments as for `resample_kendall`."""
     h, m, _ = align(human, metric, missing)
     known = ~np.isnan(h)
-    h, m = (np.where(known, values - np.nanmean(values), 0) for values in (h, m))
+    h, m = (np.where(known, values - np.nanmean(values), 0) for values in (to_unit(h), to_unit(m)))
     n, sh, sm, shh, smm, shm = (
         weights @ part.sum(axis=0) for part in (known.astype(np.float64), h, m, h * h, m * m, h * m)
     )
-    return _pearson(n, sh, sm, shh, smm, shm)
-
-
-def _pearson(n: Floats, sh: Floats, sm: Floats, shh: Floats, smm: Floats, shm: Floats) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
         spread_h, spread_m = shh - sh**2 / n, smm - sm**2 / n
         r = (shm - sh * sm / n) / np.sqrt(spread_h * spread_m)
@@ -174,22 +171,23 @@ def resample_system_scores(scores: Floats, weights: Floats) -> Floats:
     """Mean of each system in each draw: draws × systems; NaN where a draw has none of its segments."""
     known = ~np.isnan(scores)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray((weights @ np.where(known, scores, 0).T) / (weights @ known.T))
+        return without_noise((weights @ np.where(known, scores, 0).T) / (weights @ known.T))
 
 
 def resample_system_pearson(human: Floats, metric: Floats, weights: Floats) -> Floats:
-    """Pearson's correlation of system scores in each draw. Arguments are systems × segments."""
-    h, m = (resample_system_scores(scores, weights) for scores in (human, metric))
-    n = np.full(len(weights), h.shape[1], dtype=np.float64)
-    return _pearson(n, *(part.sum(axis=1) for part in (h, m, h * h, m * m, h * m)))
+    """Pearson's correlation of system scores in each draw; a system that a draw has no judged segment of is left out.
+
+    Args:
+        human: systems × segments; NaN where nobody judged.
+        metric: the same shape, NaN in the same places.
+        weights: draws × segments.
+    """
+    return pearson_by_group(*(resample_system_scores(scores, weights) for scores in (human, metric)))
 
 
 def resample_system_accuracy(human: Floats, metric: Floats, weights: Floats) -> Floats:
-    """Pairwise accuracy of system scores in each draw. Arguments are systems × segments."""
-    h, m = (resample_system_scores(scores, weights) for scores in (human, metric))
-    one, other = np.triu_indices(h.shape[1], 1)
-    agree = np.sign(h[:, one] - h[:, other]) == np.sign(m[:, one] - m[:, other])
-    return agree.mean(axis=1) if len(one) else np.full(len(weights), math.nan)
+    """Pairwise accuracy of system scores in each draw. Arguments as for `resample_system_pearson`."""
+    return accuracy_by_row(*(resample_system_scores(scores, weights) for scores in (human, metric)))[0]
 
 
 def resample_spa(human: Floats, metric: Floats, weights: Floats) -> Floats:

@@ -17,6 +17,7 @@ from promptmetric.stats.base import (
     grouped,
     mean_over_groups,
     scipy_stats,
+    to_unit,
     without_gaps,
 )
 
@@ -53,6 +54,8 @@ def kendall(
 
 def kendall_by_group(h: Floats, m: Floats, variant: Literal["b", "c"] = "b") -> Floats:
     """Tau of each row of groups × members; NaN where it is undefined."""
+    if not h.size:
+        return np.full(len(h), math.nan)
     if h.shape[1] > SHORT:
         return np.array([_kendall_by_sorting(*without_gaps(*row), variant) for row in zip(h, m, strict=True)])
     step = max(1, 4_000_000 // h.shape[1] ** 2)
@@ -115,6 +118,8 @@ def spearman(
 
 def spearman_by_group(h: Floats, m: Floats) -> Floats:
     """Spearman's correlation of each row of groups × members."""
+    if not h.size:
+        return np.full(len(h), math.nan)
     return pearson_by_group(_ranks(h), _ranks(m))
 
 
@@ -127,10 +132,10 @@ def pearson_by_group(h: Floats, m: Floats) -> Floats:
     """Pearson's correlation of each row of groups × members; NaN where it is undefined."""
     known = ~np.isnan(h)
     n = np.maximum(known.sum(axis=1), 1)
-    dh, dm = (_centred(rows, known, n) for rows in (h, m))
+    dh, dm = (_centred(to_unit(rows, axis=1), known, n) for rows in (h, m))
     with np.errstate(invalid="ignore", divide="ignore"):
         r = (dh * dm).sum(axis=1) / np.sqrt((dh**2).sum(axis=1) * (dm**2).sum(axis=1))
-    flat = _constant_rows(h, known) | _constant_rows(m, known)
+    flat = constant_rows(h) | constant_rows(m)
     return np.where(flat, math.nan, np.clip(r, -1, 1))
 
 
@@ -139,10 +144,11 @@ def _centred(rows: Floats, known: np.ndarray, n: np.ndarray) -> Floats:
     return np.asarray(np.where(known, rows - (filled.sum(axis=1) / n)[:, None], 0.0))
 
 
-def _constant_rows(rows: Floats, known: np.ndarray) -> np.ndarray:
+def constant_rows(rows: Floats) -> np.ndarray:
     """Whether a row has no two different values. Asked of the values themselves: their variance may be rounding."""
-    highest = np.where(known, rows, -math.inf).max(axis=1)
-    lowest = np.where(known, rows, math.inf).min(axis=1)
+    known = ~np.isnan(rows)
+    highest = rows.max(axis=1, initial=-math.inf, where=known)
+    lowest = rows.min(axis=1, initial=math.inf, where=known)
     return np.asarray(highest <= lowest)
 
 
@@ -157,10 +163,10 @@ def pairwise_difference_pearson(human: ArrayLike, metric: ArrayLike, *, missing:
     Over all segments at once, so that segments with large differences weigh more.
     """
     h, m, dropped = align(human, metric, missing)
+    h, m = to_unit(h), to_unit(m)
     products = [_difference_products(one, other) for one, other in ((h, m), (h, h), (m, m))]
     covariance, human_variance, metric_variance = (float(part.sum()) for part in products)
-    known = ~np.isnan(h.T)
-    flat = any(bool(_constant_rows(x.T, known).all()) for x in (h, m))
+    flat = any(bool(constant_rows(x.T).all()) for x in (h, m))
     if flat or human_variance <= 0 or metric_variance <= 0:
         return Statistic(math.nan, _count(h), 0, 1, "no two systems differ on any segment", dropped=dropped)
     return Statistic(covariance / math.sqrt(human_variance * metric_variance), _count(h), dropped=dropped)

@@ -78,7 +78,8 @@ def paired_differences(
         difference = scores[first] - scores[second]
         delta = float(difference.mean())
         permuted = signs @ difference / segments
-        extreme = int(np.count_nonzero(np.abs(permuted) >= abs(delta) - ROUNDING))
+        slack = ROUNDING * float(np.abs(difference).max())
+        extreme = int(np.count_nonzero(np.abs(permuted) >= abs(delta) - slack))
         found.append(
             PairedDifference(
                 first=first,

@@ -20,13 +20,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from promptmetric.errors import InputError
-from promptmetric.stats.base import Floats, Grouping, Missing, align, grouped
+from promptmetric.stats.base import Floats, Grouping, Missing, align, grouped, to_unit
+from promptmetric.stats.correlation import constant_rows
 
 Exchange = Literal["both", "input", "systems"]
 Singles = NDArray[np.float32]
 
 ROUNDING = 1e-12
 """Permuted differences that miss the observed one by less count as equal to it."""
+
+DECIMALS = 12
+"""Of z-scores. Two metrics that differ in scale alone tie exactly, but for the rounding of their means."""
 
 BLOCK = 1 << 22
 """Numbers of a table of signs or of a product held at once."""
@@ -134,10 +138,19 @@ def _standardised(human: ArrayLike, metrics: Sequence[ArrayLike], missing: Missi
     gaps = np.logical_or.reduce([np.isnan(h) for h, _ in aligned])
     scores = []
     for _, m in aligned:
-        kept = np.where(gaps, math.nan, m)
-        spread = np.nanstd(kept) if not gaps.all() else 0.0
-        scores.append((kept - np.nanmean(kept)) / spread if spread > 0 else kept * 0)
+        scores.append(_z_scores(np.where(gaps, math.nan, m)))
     return np.where(gaps, math.nan, aligned[0][0]), scores
+
+
+def _z_scores(values: Floats) -> Floats:
+    """Rounded, so that the ties between two metrics show; but not where that would tie scores of one metric."""
+    if constant_rows(values.reshape(1, -1))[0]:
+        return np.asarray(values * 0)
+    scaled = to_unit(values)
+    z = (scaled - np.nanmean(scaled)) / np.nanstd(scaled)
+    rounded = np.round(z, DECIMALS)
+    different = [len(np.unique(one[~np.isnan(one)])) for one in (values, rounded)]
+    return np.asarray(rounded if different[0] == different[1] else z)
 
 
 class _Rows:
@@ -238,6 +251,8 @@ class _Form:
 
 def _pearson_draws(h: Floats, first: Floats, second: Floats, signs: Singles) -> Floats:
     """Pearson's correlation of both metrics in every draw: metric × groups × draws."""
+    flat_humans = constant_rows(h)[:, None]
+    h = to_unit(h, axis=1)
     known = ~np.isnan(h)
     n = known.sum(axis=1, keepdims=True)
     safe = np.maximum(n, 1)
@@ -255,6 +270,6 @@ def _pearson_draws(h: Floats, first: Floats, second: Floats, signs: Singles) -> 
         spread = squares + side * square - (means + side * total) ** 2 / safe
         with np.errstate(invalid="ignore", divide="ignore"):
             r = (covariances + side * product) / np.sqrt(human_spread * spread)
-        flat = (spread <= ROUNDING * squares) | (human_spread <= ROUNDING)
+        flat = (spread <= ROUNDING * squares) | flat_humans
         values.append(np.where(flat, math.nan, r))
     return np.stack(values)

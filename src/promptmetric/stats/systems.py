@@ -6,7 +6,7 @@ import math
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from promptmetric.stats.base import Floats, Missing, Statistic, align, scipy_stats
 from promptmetric.stats.correlation import pearson_by_group
@@ -21,21 +21,28 @@ def system_scores(scores: ArrayLike) -> Floats:
     values = np.atleast_2d(np.asarray(scores, dtype=np.float64))
     known = ~np.isnan(values)
     n = known.sum(axis=1)
-    return np.where(n > 0, np.where(known, values, 0).sum(axis=1) / np.maximum(n, 1), math.nan)
+    return without_noise(np.where(n > 0, np.where(known, values, 0).sum(axis=1) / np.maximum(n, 1), math.nan))
+
+
+def without_noise(means: Floats) -> Floats:
+    """Rounded at the 13th digit of the largest, since equal means of different numbers must tie."""
+    largest = float(np.max(np.abs(means), initial=0.0, where=~np.isnan(means)))
+    return np.asarray(np.round(means, 12 - math.floor(math.log10(largest)))) if largest else means
 
 
 def system_pearson(human: ArrayLike, metric: ArrayLike) -> Statistic:
     """Pearson's correlation of system scores.
 
     Args:
-        human: one score a system. WMT takes the mean over the annotated segments.
+        human: one score a system; NaN where nobody judged it. WMT takes the mean over the annotated segments.
         metric: the same. WMT takes what participants submitted, which may cover more segments.
+
+    A system that either side has no score of is left out; `n` counts the others.
     """
-    h, m = (np.asarray(scores, dtype=np.float64) for scores in (human, metric))
-    h, m, _ = align(h, m)
+    h, m, dropped = align(human, metric, "drop")
     value = float(pearson_by_group(h, m)[0])
     reason = "fewer than two systems, or all of them score the same" if math.isnan(value) else None
-    return Statistic(value, h.size, reason=reason)
+    return Statistic(value, int(np.count_nonzero(~np.isnan(h))), reason=reason, dropped=dropped)
 
 
 def system_accuracy(human: ArrayLike, metric: ArrayLike) -> Statistic:
@@ -43,12 +50,20 @@ def system_accuracy(human: ArrayLike, metric: ArrayLike) -> Statistic:
 
     `n` of the result counts pairs, so that sets can be pooled. Arguments as for `system_pearson`.
     """
-    h, m, _ = align(np.asarray(human, dtype=np.float64), np.asarray(metric, dtype=np.float64))
-    one, other = np.triu_indices(h.size, 1)
-    agree = np.sign(h[0, one] - h[0, other]) == np.sign(m[0, one] - m[0, other])
-    if not len(agree):
-        return Statistic(math.nan, 0, 0, 1, "fewer than two systems")
-    return Statistic(float(agree.mean()), len(agree))
+    h, m, dropped = align(human, metric, "drop")
+    (value,), (pairs,) = accuracy_by_row(h, m)
+    if not pairs:
+        return Statistic(math.nan, 0, 0, 1, "fewer than two systems", dropped=dropped)
+    return Statistic(float(value), int(pairs), dropped=dropped)
+
+
+def accuracy_by_row(human: Floats, metric: Floats) -> tuple[Floats, NDArray[np.intp]]:
+    """The same of each row of system scores, NaN without a pair; and how many pairs have a score on both sides."""
+    one, other = np.triu_indices(human.shape[1], 1)
+    dh, dm = human[:, one] - human[:, other], metric[:, one] - metric[:, other]
+    agree = np.count_nonzero(np.sign(dh) == np.sign(dm), axis=1)  # NaN equals nothing
+    pairs = np.count_nonzero(~np.isnan(dh) & ~np.isnan(dm), axis=1)
+    return np.where(pairs > 0, agree / np.maximum(pairs, 1), math.nan), pairs
 
 
 def soft_pairwise_accuracy(

@@ -141,6 +141,10 @@ class _Pairs(NamedTuple):
     agreement: NDArray[np.int8]
     human_tie: NDArray[np.bool_]
 
+    def correct(self, epsilon: float) -> NDArray[np.bool_]:
+        """Which of them the metric judges correctly."""
+        return np.asarray(np.where(self.distance <= epsilon, self.human_tie, self.agreement == 1))
+
 
 def _pairs(h: Floats, m: Floats) -> Iterator[_Pairs]:
     """Every pair of one group once, in pieces of bounded size."""
@@ -211,6 +215,44 @@ class GroupPairs:
         return _first_peak(np.concatenate([self.distance[won], self.distance[lost]]), gain)
 
 
+def verdicts_by_group(
+    h: Floats, first: Floats, second: Floats, epsilons: tuple[float, float]
+) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+    """Pairs of each row of groups × members that only the first metric judges correctly, only the second, and all.
+
+    Held at once are no more than `PIECE` pairs, whatever the groups.
+    """
+    members = np.count_nonzero(~np.isnan(h), axis=1)
+    size = math.comb(h.shape[1], 2)
+    if size > PIECE:
+        rows = []
+        for group in zip(h, first, second, strict=True):
+            gold, one_metric, other_metric = (row[~np.isnan(row)] for row in group)
+            rows.append(_verdicts_of_long(gold, one_metric, other_metric, epsilons))
+        only_first, only_second = np.array(rows, dtype=np.intp).T
+    else:
+        step = PIECE // max(size, 1)
+        chunks = []
+        for start in range(0, len(h), step):
+            part = slice(start, start + step)
+            one, other = (
+                GroupPairs(h[part], metric[part]).correct(epsilon)
+                for metric, epsilon in zip((first, second), epsilons, strict=True)
+            )
+            chunks.append((np.count_nonzero(one & ~other, axis=0), np.count_nonzero(other & ~one, axis=0)))
+        only_first, only_second = (np.concatenate(counts) for counts in zip(*chunks, strict=True))
+    return only_first, only_second, members * (members - 1) // 2
+
+
+def _verdicts_of_long(h: Floats, first: Floats, second: Floats, epsilons: tuple[float, float]) -> tuple[int, int]:
+    only_first = only_second = 0
+    for both in zip(_pairs(h, first), _pairs(h, second), strict=True):
+        one, other = (pairs.correct(epsilon) for pairs, epsilon in zip(both, epsilons, strict=True))
+        only_first += int(np.count_nonzero(one & ~other))
+        only_second += int(np.count_nonzero(other & ~one))
+    return only_first, only_second
+
+
 def _is_small(h: Floats) -> bool:
     return len(h) * math.comb(h.shape[1], 2) <= MOST_PAIRS
 
@@ -230,8 +272,7 @@ def _accuracy_of_long(h: Floats, m: Floats, epsilon: float) -> float:
         return table.accuracy(epsilon)
     correct = 0
     for pairs in _pairs(h, m):
-        near = pairs.distance <= epsilon
-        correct += int(np.count_nonzero(np.where(near, pairs.human_tie, pairs.agreement == 1)))
+        correct += int(np.count_nonzero(pairs.correct(epsilon)))
     return correct / math.comb(len(h), 2)
 
 
