@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from promptmetric.execution import AnswerCache
 from promptmetric.prompts import LanguagePair, PromptSpec
 from promptmetric.types import Sample, Task
 
@@ -39,6 +40,13 @@ def embedded_folder() -> Path:
     except PromptmetricError as error:
         skip_or_fail(str(error))
         raise AssertionError from error
+
+
+@pytest.fixture(autouse=True)
+def _own_answers(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests neither see answers that other tests or users got, nor leave any to them."""
+    path = tmp_path_factory.mktemp("answers") / "answers.sqlite"
+    monkeypatch.setattr("promptmetric.scorer.open_cache", lambda: AnswerCache(path))
 
 
 PROMPT = PromptSpec.model_validate(

@@ -87,9 +87,9 @@ def test_imputed_segments_are_marked_in_every_format(folder: Path) -> None:
     assert found["systems"][1]["score"] == pytest.approx(0.2)
     assert Signature.parse(found["signature"]).model == "recorded"
     lines = [json.loads(line) for line in score(*arguments, "--format", "jsonl").stdout.splitlines()]
-    assert [line["type"] for line in lines] == [*["segment"] * 3, "system"] * 2
-    assert lines[2]["status"] == "imputed"
-    assert lines[3]["imputed"] == 1
+    assert [line["type"] for line in lines] == ["segment"] * 6 + ["system"] * 2
+    assert (lines[5]["status"], lines[5]["file"], lines[5]["segment"]) == ("imputed", "a.txt", 2)
+    assert lines[6]["imputed"] == 1
     rows = list(csv.DictReader(io.StringIO(score(*arguments, "--format", "tsv").stdout), dialect="excel-tab"))
     assert rows[2]["status"] == "imputed"
     assert rows[3]["segment"] == "system"
@@ -209,7 +209,7 @@ def test_bad_input_is_named_before_any_model_loads(
     (folder / "bad.jsonl").write_text('{"src": "a", "hyp": "b"}\n{"src"\n', encoding="utf-8")
     (folder / "list.jsonl").write_text("[1]\n", encoding="utf-8")
     (folder / "number.jsonl").write_text('{"src": "a", "hyp": 1}\n', encoding="utf-8")
-    monkeypatch.setattr("promptmetric.backends._open_transformers", lambda *a, **k: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("promptmetric.backends._open_local", lambda *a, **k: pytest.fail("a model was loaded"))
     result = score(*arguments)
     assert result.exit_code == 2, result.output
     for message in messages:
@@ -262,10 +262,10 @@ def test_interruption_is_no_traceback(folder: Path, monkeypatch: pytest.MonkeyPa
     def interrupt(*arguments: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("promptmetric.scorer.ask", interrupt)
+    monkeypatch.setattr("promptmetric.scorer.asker", interrupt)
     result = score("-s", "src.txt", "-t", "a.txt")
     assert result.exit_code == 130
-    assert "kept with --record FILE" in result.stderr
+    assert "answers that are kept" in result.stderr
 
 
 def test_prompts_list() -> None:

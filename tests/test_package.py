@@ -13,12 +13,13 @@ import promptmetric
 
 ROOT = Path(promptmetric.__file__).parent
 FLOORS = {
-    "cli": 6,
-    "__main__": 7,
-    "report": 5,
-    "bench": 4,
-    "scorer": 3,
+    "cli": 7,
+    "__main__": 8,
+    "report": 6,
+    "bench": 5,
+    "scorer": 4,
     "segments": 2,
+    "judging": 3,
     "execution": 2,
     "inputs": 2,
     "datasets": 2,

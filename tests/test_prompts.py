@@ -104,7 +104,7 @@ def test_broken_parts_stand_as_published_and_mended() -> None:
 
 def test_every_prompt_loads_and_every_id_names_itself() -> None:
     ids = list(prompt_ids())
-    assert len(ids) == len(set(ids)) == 6 * 26 * 11 + 3
+    assert len(ids) == len(set(ids)) == 6 * 26 * 11 + 7
     assert all(get_prompt(prompt_id).id == prompt_id for prompt_id in ids)
 
 

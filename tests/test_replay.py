@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from promptmetric.backends import Fingerprint, open_backend
+from promptmetric.backends import BackendName, Fingerprint, open_backend
 from promptmetric.backends.replay import RecordingBackend, ReplayBackend
 from promptmetric.errors import BackendError, InputError
 from promptmetric.types import Completion, Message, Request
@@ -143,9 +143,10 @@ def test_missing_model_paths_are_bad_input(name: str) -> None:
         open_backend(name)
 
 
-def test_servers_are_not_there_yet() -> None:
-    with pytest.raises(BackendError, match="not supported in this version"):
-        open_backend("http://localhost:8000/v1")
+@pytest.mark.parametrize(("model", "backend"), [("http://localhost:1/v1", "vllm"), ("some/model", "openai")])
+def test_a_server_and_an_engine_do_not_fit(model: str, backend: BackendName) -> None:
+    with pytest.raises(InputError, match="do not fit"):
+        open_backend(model, backend)
 
 
 def test_files_that_are_no_recordings_are_left_alone(tmp_path: Path) -> None:
@@ -175,7 +176,7 @@ def test_a_recorder_knows_what_it_has_recorded(tmp_path: Path) -> None:
 def test_unusable_record_files_are_noticed_before_a_model_loads(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("promptmetric.backends._open_transformers", lambda *a, **k: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("promptmetric.backends._open_local", lambda *a, **k: pytest.fail("a model was loaded"))
     with pytest.raises(InputError):
         open_backend("auto", record=tmp_path / name)
 

@@ -1,4 +1,4 @@
-"""What a prompt asks the model to answer with: a number, a label or a list of errors.
+"""What a prompt asks the model to answer with: a number, a label or a list of errors; or nothing.
 
 A scale knows its range, its direction and its map to [0, 1]. It stands on the ground floor because prompts declare
 one and the decoder reads by it.
@@ -135,4 +135,21 @@ class MqmScale(_Scale):
         return f"MQM errors, {-self.cap:g} to 0"
 
 
-Scale = Annotated[NumericScale | LabelScale | MqmScale, Field(discriminator="kind")]
+class LikelihoodScale(_Scale):
+    """Mean log-probability of a text's tokens: nothing is asked of the model; a text it finds likely is a good one."""
+
+    kind: Literal["likelihood"] = "likelihood"
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return -math.inf, 0.0
+
+    def normalise(self, value: float) -> float:
+        """The geometric mean of the tokens' probabilities."""
+        return math.exp(value)
+
+    def __str__(self) -> str:
+        return "log-probability per token"
+
+
+Scale = Annotated[NumericScale | LabelScale | MqmScale | LikelihoodScale, Field(discriminator="kind")]

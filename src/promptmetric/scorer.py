@@ -6,32 +6,28 @@ import dataclasses
 import difflib
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from promptmetric import __version__
-from promptmetric.backends import Backend, BackendName, is_recording, open_backend
+from promptmetric.backends import Backend, BackendName, is_recording, is_server, open_backend
 from promptmetric.decoding import Decode
-from promptmetric.decoding.fallback import RETRY_TEMPERATURES, Fallback, apply_fallback
+from promptmetric.decoding.expected import label_values
+from promptmetric.decoding.fallback import Fallback, apply_fallback
 from promptmetric.errors import InputError
-from promptmetric.execution import Progress, ask
-from promptmetric.prompts import LanguagePair, PromptSpec, find_model, get_prompt, recommend, wrap
+from promptmetric.execution import AnswerCache, Progress, asker, open_cache
+from promptmetric.judging import Judge
+from promptmetric.prompts import LanguagePair, PromptSpec, find_model, get_prompt, recommend
 from promptmetric.prompts.presets import models
-from promptmetric.segments import (
-    failed,
-    from_completion,
-    notes_on,
-    settle_without_asking,
-    shortened_length,
-)
+from promptmetric.scale import LikelihoodScale
+from promptmetric.segments import notes_on, settle_without_asking
 from promptmetric.signature import Signature
 from promptmetric.types import (
     EMBEDDED_MODEL,
-    Message,
     Prediction,
-    Request,
     Sample,
     Segment,
     Task,
@@ -39,28 +35,42 @@ from promptmetric.types import (
 
 logger = logging.getLogger("promptmetric")
 
-MOST_CUTS = 4
-"""How often the source of an over-long prompt is shortened before the segment is given up."""
+_T = TypeVar("_T")
+
+STREAMED_AT_ONCE = 4096
+"""Samples that `stream` takes in at once: enough to share prefixes and fill an engine, and all it ever holds."""
+
+LIKELIHOOD_PROMPTS: dict[Task, str] = {
+    "translation": "likelihood-translation",
+    "summarization": "likelihood-summary",
+}
 
 
 class Scorer:
     """A reference-free metric: a model, a prompt, and a way to read the answers.
 
     Args:
-        model: `auto` (the embedded demonstration model), a preset's name, a hub id, a model folder, a GGUF file, or
-            a `.jsonl` file of recorded answers.
+        model: `auto` (the embedded demonstration model), a preset's name, a hub id, a model folder, a GGUF file, the
+            address of a server (`http://localhost:8000/v1`), or a `.jsonl` file of recorded answers.
         prompt: a prompt's id, a path to a TOML file, or a `PromptSpec`. None takes the prompt chosen for the
             model by its measurements, and warns where nothing was measured.
         task: `translation` or `summarization`.
         langs: the language pair, such as `en-de`; a sample's own `src_lang` and `tgt_lang` go before it.
-        backend: `auto`, `transformers` or `replay`; or an open backend of `model`, which several scorers may share and
-            which stays open.
-        decode: `text` reads answers with our parser (`auto` means this), `as-published` as the PrExMe paper did.
-        fallback: what to do with answers that hold no score: `mean`, `nan`, `error` or `retry`.
+        backend: `auto`, `transformers`, `vllm`, `openai` or `replay`; or an open backend of `model`, which several
+            scorers may share and which stays open.
+        decode: `text` reads answers with our parser, `as-published` as the PrExMe paper did; `expected` takes the mean
+            of the scale's labels by their probability, without waiting for text; `likelihood` and `likelihood-pmi`
+            take the probability of the hypothesis itself. `auto` is the prompt's own choice, `text` for most.
+        fallback: what to do with answers that hold no score: `mean`, `nan`, `error` or `retry` (which asks for text
+            again; elsewhere it is as `nan`).
+        samples: how many answers to draw for each segment, whose mean is the score (`text` and `as-published`).
+        cache: keep answers in the user's cache folder (`PROMPTMETRIC_CACHE`) and reuse those of the same model,
+            engine and question. Recordings, played or made, go without.
         revision: commit, branch or tag of the model on the hub.
         offline: fetch nothing.
         record: a file to which every answer is appended as it comes, and from which answers are reused.
-        engine: further arguments of the engine, such as `dtype` or `device_map` for transformers.
+        engine: further arguments of the engine, such as `dtype` for transformers, `max_model_len` for vLLM or
+            `concurrency` for a server.
 
     Raises:
         InputError: an argument is not usable. No model is loaded before the first `predict` or `stream`.
@@ -76,6 +86,8 @@ class Scorer:
         backend: BackendName | Backend = "auto",
         decode: Decode | str = "auto",
         fallback: Fallback = "mean",
+        samples: int = 1,
+        cache: bool = True,
         revision: str | None = None,
         offline: bool = False,
         record: str | Path | None = None,
@@ -94,14 +106,19 @@ class Scorer:
             _suggest_preset(name)
         self.task: Task = task
         self.langs = LanguagePair.parse(langs) if langs is not None else None
-        self.decode: Decode = "as-published" if decode == "as-published" else "text"
+        if not isinstance(samples, int) or samples < 1:
+            raise InputError(f"samples must be a whole number from 1, not {samples!r}.")
+        self.samples = samples
         self.fallback: Fallback = fallback
         self._backend_name: BackendName = backend if isinstance(backend, str) else "auto"
         self._lent = None if isinstance(backend, str) else backend
         self._loading: dict[str, Any] = {"revision": revision, "offline": offline, "record": record, **engine}
         self._backend: Backend | None = None
         self._gpus = 1
-        self.prompt = self._choose_prompt(prompt)
+        self._wants_cache = cache and record is None and not is_recording(self.model, self._backend_name)
+        self._opened_cache: AnswerCache | None = None
+        self.prompt = self._choose_prompt(prompt, decode)
+        self.decode = _decode_for(self.prompt, decode, samples)
 
     def predict(
         self,
@@ -110,6 +127,7 @@ class Scorer:
         gpus: int = 1,
         *,
         progress_bar: bool = True,
+        each: Callable[[Segment], None] | None = None,
         accelerator: str = "auto",
         num_workers: int | None = None,  # noqa: ARG002
         length_batching: bool = True,  # noqa: ARG002
@@ -120,8 +138,9 @@ class Scorer:
             samples: `Sample`s, or dicts with `src` and `mt` (or `hyp`), and optionally `src_lang`, `tgt_lang`, `ref`,
                 `examples`.
             batch_size: how many prompts the engine takes at once.
-            gpus: 0 computes on the CPU.
+            gpus: 0 computes on the CPU; above 1, each gets a process and an engine of its own.
             progress_bar: show progress on stderr when it takes longer than two seconds.
+            each: is given every segment as soon as it is there, before the fallback is applied.
             accelerator: `cpu` means `gpus=0`, as with COMET; anything else leaves the choice to `gpus`.
             num_workers: taken from COMET callers; has no effect.
             length_batching: taken from COMET callers; batches are always of similar length.
@@ -142,6 +161,8 @@ class Scorer:
             for segment in self._stream(checked, batch_size, gpus):
                 segments.append(segment)
                 progress.advance()
+                if each:
+                    each(segment)
         segments.sort(key=lambda segment: segment.index)
         prediction = Prediction.from_segments(
             apply_fallback(segments, self.fallback), str(self.signature(checked, gpus))
@@ -157,6 +178,7 @@ class Scorer:
         gpus: int = 1,
         *,
         progress_bar: bool = True,
+        each: Callable[[Segment], None] | None = None,
     ) -> dict[str, Prediction]:
         """Score several systems as one run: a question they share is asked once, and one mean imputes for all.
 
@@ -165,9 +187,10 @@ class Scorer:
             batch_size: as for `predict`, and so are the others and the errors.
             gpus: 0 computes on the CPU.
             progress_bar: show progress on stderr when it takes longer than two seconds.
+            each: is given every segment as soon as it is there, numbered through all systems.
         """
         together = [sample for samples in systems.values() for sample in samples]
-        whole = self.predict(together, batch_size, gpus, progress_bar=progress_bar)
+        whole = self.predict(together, batch_size, gpus, progress_bar=progress_bar, each=each)
         predictions, start = {}, 0
         for name, samples in systems.items():
             mine = whole.segments[start : start + len(samples)]
@@ -181,36 +204,50 @@ class Scorer:
     ) -> Iterator[Segment]:
         """Score samples one by one, as they finish (`Segment.index` is the place in the input).
 
-        Answers without a score come as `failed`, even with `fallback="mean"`: the mean is not known before the end.
+        Samples are taken in and forgotten by the thousand, so that an endless iterator will do. Answers without a
+        score come as `failed`, even with `fallback="mean"`: the mean is not known before the end.
         Arguments and errors are those of `predict`.
         """
-        for segment in self._stream(self._checked(samples), batch_size, gpus):
-            if self.fallback == "error":
-                apply_fallback([segment], "error")
-            yield segment
+        _check_iterable(samples)
+        first = 0
+        for some in _batched(samples, STREAMED_AT_ONCE):
+            for segment in self._stream(self._checked(some, first), batch_size, gpus, first):
+                if self.fallback == "error":
+                    apply_fallback([segment], "error")
+                yield segment
+            first += len(some)
 
     def signature(self, samples: Iterable[Sample] = (), gpus: int = 1) -> Signature:
         """What pins the scores of these samples. Loads the model where it is not loaded yet."""
         fingerprint = self._open(gpus).fingerprint()
-        named = any(sample.src_lang or sample.tgt_lang for sample in samples)
+        pairs = {self._pair(sample) for sample in samples} or {str(self.langs or "none")}
         return Signature(
             prompt=self.prompt.id,
             content=self.prompt.content_hash,
             task=self.task,
-            langs="mixed" if named else str(self.langs or "none"),
+            langs=pairs.pop() if len(pairs) == 1 else "mixed",
             model=fingerprint.model,
             revision=fingerprint.revision,
             engine=fingerprint.engine,
-            decode=self.decode,
+            decode=self.decode if self.samples == 1 else f"{self.decode} x {self.samples}",
             fallback=self.fallback,
             version=__version__,
         )
+
+    def _pair(self, sample: Sample) -> str:
+        """The language pair a sample is asked about with."""
+        src = sample.src_lang or (self.langs.src if self.langs else None)
+        tgt = sample.tgt_lang or (self.langs.tgt if self.langs else None)
+        return f"{src or 'any'}-{tgt or 'any'}" if src or tgt else "none"
 
     def close(self) -> None:
         """Free the model. A later `predict` loads it again."""
         if self._backend is not None:
             self._backend.close()
             self._backend = None
+        if self._opened_cache is not None:
+            self._opened_cache.close()
+            self._opened_cache = None
 
     def __enter__(self) -> Scorer:
         return self
@@ -220,10 +257,12 @@ class Scorer:
     ) -> None:
         self.close()
 
-    def _choose_prompt(self, prompt: str | Path | PromptSpec | None) -> PromptSpec:
-        if prompt is None:
-            recorded = self._lent is not None or is_recording(self.model, self._backend_name)
-            model = self._open(self._gpus).fingerprint().model if recorded else self.model
+    def _choose_prompt(self, prompt: str | Path | PromptSpec | None, decode: str) -> PromptSpec:
+        if prompt is None and decode.startswith("likelihood"):
+            prompt = LIKELIHOOD_PROMPTS[self.task]
+        elif prompt is None:
+            knows = self._lent is not None or is_recording(self.model, self._backend_name) or is_server(self.model)
+            model = self._open(self._gpus).fingerprint().model if knows else self.model
             recommendation = recommend(model, self.task, self.langs)
             say = logger.info if recommendation.measured else logger.warning
             say("prompt %s: %s", recommendation.prompt, recommendation.why)
@@ -237,12 +276,11 @@ class Scorer:
             logger.warning("prompt %s has a known defect: %s", spec.id, spec.defect)
         return spec
 
-    def _checked(self, samples: Iterable[Sample | Mapping[str, Any]]) -> list[Sample]:
+    def _checked(self, samples: Iterable[Sample | Mapping[str, Any]], first: int = 0) -> list[Sample]:
         """Turn input into samples."""
-        if isinstance(samples, str | bytes | Mapping) or not isinstance(samples, Iterable):
-            raise InputError("samples must be a list of samples.", hint="Write [sample] for a single one.")
+        _check_iterable(samples)
         checked = []
-        for index, sample in enumerate(samples):
+        for index, sample in enumerate(samples, first):
             if isinstance(sample, Mapping):
                 sample = Sample.from_dict(sample, f"sample {index}")
             elif not isinstance(sample, Sample):
@@ -253,95 +291,71 @@ class Scorer:
     def _open(self, gpus: int) -> Backend:
         if self._lent is not None:
             return self._lent
-        if self._backend is not None and (self._gpus > 0) != (gpus > 0):
+        if self._backend is not None and self._gpus != gpus:
             self.close()
         if self._backend is None:
             self._backend = open_backend(self.model, self._backend_name, gpus=gpus, **self._loading)
             self._gpus = gpus
         return self._backend
 
-    def _stream(self, samples: list[Sample], batch_size: int, gpus: int) -> Iterator[Segment]:
+    def _stream(self, samples: list[Sample], batch_size: int, gpus: int, first: int = 0) -> Iterator[Segment]:
+        """Score samples that are numbered from `first`."""
         if not isinstance(batch_size, int) or batch_size < 1:
             raise InputError(f"batch_size must be a whole number from 1, not {batch_size!r}.")
         if not isinstance(gpus, int) or gpus < 0:
             raise InputError(f"gpus must be a whole number from 0, not {gpus!r}.")
-        questions: dict[int, tuple[Message, ...]] = {}
-        settled: list[Segment] = []
-        for index, sample in enumerate(samples):
+        asked: dict[int, Sample] = {}
+        for index, sample in enumerate(samples, first):
             segment = settle_without_asking(index, sample, self.prompt.scale)
             if segment is None:
-                questions[index] = self._render(sample, index)
+                asked[index] = sample
             else:
-                settled.append(segment)
-        yield from settled
-        if not questions:
+                yield segment
+        if not asked:
             return
-        if self.task == "translation" and self.prompt.names_languages:
-            unnamed = sum(not (self.langs or samples[index].tgt_lang) for index in questions)
+        if self._lent is None and self._backend is None:
+            for index, sample in asked.items():
+                self._judge().render(sample, index)  # before a model is loaded in vain
+        if self.task == "translation" and self.prompt.names_languages and first == 0:
+            unnamed = sum(not (self.langs or sample.tgt_lang) for sample in asked.values())
             if unnamed:
                 logger.warning("no language pair is given for %d segments: the prompt says just 'translation'", unnamed)
         backend = self._open(gpus)
-        cuts: dict[int, int] = {}  # characters kept of shortened sources
-        for attempt, temperature in enumerate((0.0, *RETRY_TEMPERATURES), 1):
-            unread: dict[int, tuple[Message, ...]] = {}
-            for segment in self._ask(backend, samples, questions, cuts, batch_size, temperature, attempt):
-                may_retry = self.fallback == "retry" and attempt <= len(RETRY_TEMPERATURES)
-                if segment.status == "failed" and segment.text is not None and may_retry:
-                    unread[segment.index] = questions[segment.index]
-                else:
-                    yield segment
-            if not unread:
-                return
-            questions = unread
+        judge = self._judge(backend.fingerprint().model)
+        yield from judge.segments(asked, asker(backend, batch_size, self._cache()))
 
-    def _ask(
-        self,
-        backend: Backend,
-        samples: list[Sample],
-        questions: dict[int, tuple[Message, ...]],
-        cuts: dict[int, int],
-        batch_size: int,
-        temperature: float,
-        attempt: int,
-    ) -> Iterator[Segment]:
-        """Ask questions, over-long ones again with a shortened source, which `questions` and `cuts` then hold."""
-        model = backend.fingerprint().model
-        seed = attempt if temperature > 0 else 0
-        pending = list(questions)
-        for _ in range(MOST_CUTS + 1):
-            requests = {
-                index: Request(wrap(questions[index], model), self.prompt.max_tokens, temperature, seed)
-                for index in pending
-            }
-            pending = []
-            for index, completion in ask(backend, requests, batch_size):
-                if completion.finish != "too_long":
-                    full, kept = len(samples[index].src), cuts.get(index)
-                    shortened = f"source shortened from {full} to {kept} characters to fit the window" if kept else None
-                    yield from_completion(
-                        index, completion, self.prompt.scale, self.decode, shortened=shortened, attempts=attempt
-                    )
-                    continue
-                source_length = cuts.get(index, len(samples[index].src))
-                prompt_length = sum(len(turn.content) for turn in questions[index])
-                length = shortened_length(source_length, prompt_length, completion)
-                if length <= 0:
-                    yield failed(index, "even without its source, the prompt exceeds the model's window")
-                    continue
-                cuts[index] = length
-                cut = dataclasses.replace(samples[index], src=samples[index].src[:length])
-                questions[index] = self._render(cut, index)
-                pending.append(index)
-            if not pending:
-                return
-        for index in pending:
-            yield failed(index, "the prompt exceeds the model's window")
+    def _judge(self, model: str = "") -> Judge:
+        retries = self.fallback == "retry"
+        return Judge(self.prompt, self.task, self.langs, model, self.decode, self.samples, retries)
 
-    def _render(self, sample: Sample, index: int) -> tuple[Message, ...]:
-        try:
-            return self.prompt.render(sample, self.task, self.langs)
-        except InputError as error:
-            raise type(error)(f"sample {index}: {error.args[0]}", hint=error.hint) from error
+    def _cache(self) -> AnswerCache | None:
+        if self._wants_cache and self._opened_cache is None:
+            self._opened_cache = open_cache()
+            self._wants_cache = self._opened_cache is not None
+        return self._opened_cache
+
+
+def _decode_for(prompt: PromptSpec, decode: str, samples: int) -> Decode:
+    """The way of decoding, checked against the prompt before a model loads."""
+    chosen: Any = (prompt.decode or "text") if decode == "auto" else decode
+    is_likelihood = chosen.startswith("likelihood")
+    if is_likelihood and not isinstance(prompt.scale, LikelihoodScale):
+        raise InputError(
+            f"decode={chosen!r} scores a text, and prompt {prompt.id} asks for a judgment.",
+            hint=f"Name no prompt, or one like {' or '.join(LIKELIHOOD_PROMPTS.values())}.",
+        )
+    if not is_likelihood and isinstance(prompt.scale, LikelihoodScale):
+        raise InputError(f"prompt {prompt.id} asks for no judgment.", hint="Take decode='likelihood'.")
+    if chosen == "expected":
+        label_values(prompt.scale)
+    if samples > 1 and chosen not in ("text", "as-published"):
+        raise InputError(f"decode={chosen!r} draws no answers.", hint="Leave samples at 1, or take decode='text'.")
+    return chosen  # type: ignore[no-any-return]
+
+
+def _check_iterable(samples: Any) -> None:
+    if isinstance(samples, str | bytes | Mapping) or not isinstance(samples, Iterable):
+        raise InputError("samples must be a list of samples.", hint="Write [sample] for a single one.")
 
 
 def _check(name: str, value: object, known: tuple[Any, ...]) -> None:
@@ -359,7 +373,26 @@ def _check_engine_arguments(engine: Mapping[str, Any]) -> None:
     """Catch what was meant for the scorer itself."""
     if "gpus" in engine:
         raise InputError("gpus is an argument of predict, not of Scorer.")
-    own = ("prompt", "task", "langs", "backend", "decode", "fallback", "revision", "offline", "record")
+    own = (
+        "prompt",
+        "task",
+        "langs",
+        "backend",
+        "decode",
+        "fallback",
+        "samples",
+        "cache",
+        "revision",
+        "offline",
+        "record",
+    )
     for name in engine:
         if near := difflib.get_close_matches(name, own, n=1, cutoff=0.8):
             raise InputError(f"{name!r} is no argument of Scorer.", hint=f"Did you mean {near[0]!r}?")
+
+
+def _batched(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
+    """Lists of `size` items, the last one shorter."""
+    rest = iter(items)
+    while some := list(islice(rest, size)):
+        yield some

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from promptmetric.decoding import Decode, read_answer
+from promptmetric.decoding.expected import LabelReader
+from promptmetric.decoding.likelihood import normalise, per_token
 from promptmetric.scale import Scale
-from promptmetric.types import Completion, Prediction, Sample, Segment
+from promptmetric.types import (
+    Completion,
+    LabelLogprobs,
+    Likelihood,
+    Prediction,
+    Sample,
+    SampledAnswer,
+    Segment,
+    mean,
+)
+
+LITTLE_MASS = 0.5
+"""Where the labels hold less of the probability than this, a user is told."""
 
 
 def settle_without_asking(index: int, sample: Sample, scale: Scale) -> Segment | None:
     """The segment of a sample that needs no model, since an empty text has nothing to be judged; else None."""
     if not sample.hyp.strip():
         worst = scale.worst
-        return Segment(index, scale.normalise(worst), worst, "empty", reason="empty hypothesis", attempts=0)
+        raw = worst if math.isfinite(worst) else None
+        return Segment(index, scale.normalise(worst), raw, "empty", reason="empty hypothesis", attempts=0)
     if not sample.src.strip():
         return failed(index, "empty source", attempts=0)
     return None
@@ -49,10 +65,72 @@ def from_completion(
     )
 
 
-def shortened_length(source_length: int, prompt_length: int, completion: Completion) -> int:
-    """How many characters of the source to keep so that the prompt loses its overflow, with a tenth to spare."""
-    characters_per_token = prompt_length / max(1, completion.prompt_tokens or 1)
-    return source_length - math.ceil(1.1 * completion.overflow * characters_per_token) - 1
+def from_labels(
+    index: int,
+    answer: LabelLogprobs,
+    scale: Scale,
+    reader: LabelReader,
+    *,
+    shortened: str | None,
+    text: str | None = None,
+) -> Segment:
+    """The segment that label probabilities make; `text` is the explanation that was written before them."""
+    belief = reader.distribution(answer)
+    if isinstance(belief, str):
+        return failed(index, belief, text)
+    value = reader.expectation(belief)
+    return Segment(
+        index=index,
+        score=scale.normalise(value),
+        raw=value,
+        status="truncated" if shortened else "ok",
+        text=text,
+        rule="expected",
+        reason=shortened,
+        distribution=belief,
+    )
+
+
+def from_likelihood(
+    index: int, answer: Likelihood, unconditional: Likelihood | None, *, shortened: str | None
+) -> Segment:
+    """The segment that a text's probability makes, less the unconditional one where it is given."""
+    if answer.tokens == 0 or not math.isfinite(answer.logprob):
+        return failed(index, "the text has no probability under this model")
+    value = per_token(answer, unconditional)
+    return Segment(
+        index=index,
+        score=normalise(value, is_difference=unconditional is not None),
+        raw=value,
+        status="truncated" if shortened else "ok",
+        rule="likelihood" if unconditional is None else "likelihood-pmi",
+        reason=shortened,
+    )
+
+
+def from_samples(answers: Sequence[tuple[int, Segment]]) -> Segment:
+    """The mean of several answers to one question, each with the seed it was drawn with.
+
+    The mean, since median and majority vote were measured to be worse everywhere. Answers without a score are left out.
+    """
+    first = answers[0][1]
+    read = [segment for _, segment in answers if segment.raw is not None]
+    drawn = tuple(SampledAnswer(seed, segment.text or "", segment.raw) for seed, segment in answers)
+    if not read:
+        return replace(first, text=None, attempts=len(answers), samples=drawn)
+    unread = len(answers) - len(read)
+    notes = [read[0].reason if read[0].status == "truncated" else None]
+    notes.append(f"{unread} of {len(answers)} answers hold no score" if unread else None)
+    return replace(
+        read[0],
+        score=mean([segment.score for segment in read]),
+        raw=mean([segment.raw for segment in read if segment.raw is not None]),
+        text=None,
+        rule="mean",
+        reason="; ".join(note for note in notes if note) or None,
+        attempts=len(answers),
+        samples=drawn,
+    )
 
 
 def notes_on(prediction: Prediction) -> Iterator[str]:
@@ -68,6 +146,12 @@ def notes_on(prediction: Prediction) -> Iterator[str]:
         yield f"{cut} of {total} sources were shortened to fit the model's window (marked truncated)"
     if empty := prediction.count("empty"):
         yield f"{empty} of {total} hypotheses are empty: they got the worst score, 0 (marked empty)"
+    masses = sorted(segment.distribution.mass for segment in prediction.segments if segment.distribution)
+    if masses and (half := masses[len(masses) // 2]) < LITTLE_MASS:
+        yield (
+            f"the scale's labels hold only {half:.2g} of the probability (median): the model would rather begin its "
+            "answer with something else, so expectations tell little; compare decode='text'"
+        )
     defined = [score for score in prediction.scores if not math.isnan(score)]
     if odd := sum(not 0 <= score <= 1 for score in defined):
         yield f"{odd} of {total} scores lie outside 0 … 1: decode='as-published' checks no range"

@@ -119,22 +119,28 @@ class Message:
     content: str
 
 
+Prompt = str | tuple[Message, ...]
+"""Chat turns for the model's own chat template (a last turn of the assistant is one the model continues), or a finished
+text that is tokenised as it stands."""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One question to a model, and how to decode its answer.
 
     Attributes:
-        prompt: chat turns for the model's own chat template (a last turn of the assistant is one the model
-            continues), or a finished text that is tokenised as it stands.
+        prompt: what is asked.
         max_tokens: the most tokens to generate.
         temperature: 0 is greedy.
         seed: of the random draws where the temperature is above 0.
+        stop: generation ends after the first of these texts, which stays in the answer.
     """
 
-    prompt: str | tuple[Message, ...]
+    prompt: Prompt
     max_tokens: int
     temperature: float = 0.0
     seed: int = 0
+    stop: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +149,8 @@ class Completion:
 
     Attributes:
         text: what it wrote; empty where `finish` is `too_long`.
-        finish: `stop` (it ended by itself), `length` (cut at `max_tokens`) or `too_long` (not asked: the
-            prompt and `max_tokens` together exceed the model's window).
+        finish: `stop` (it ended by itself or at a stop text), `length` (cut at `max_tokens`) or `too_long` (not
+            asked: the prompt and `max_tokens` together exceed the model's window).
         prompt_tokens: length of the prompt.
         overflow: by how many tokens a `too_long` prompt exceeds the window.
     """
@@ -153,6 +159,72 @@ class Completion:
     finish: Literal["stop", "length", "too_long"] = "stop"
     prompt_tokens: int | None = None
     overflow: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRequest:
+    """How likely is each of these texts to be what the model writes first after the prompt?
+
+    Attributes:
+        prompt: what is asked.
+        labels: the texts, all different. Where one begins another ("1", "10"), it stands for answers that do not go
+            on as the other.
+    """
+
+    prompt: Prompt
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelLogprobs:
+    """Log-probabilities of labels.
+
+    Attributes:
+        logprobs: natural logarithm of each label's probability, in the order of the request; -inf where it was not
+            seen. All are -inf where `overflow` is above 0.
+        unread: probability that was followed so far that it belongs to some label, but not how far to know which.
+        prompt_tokens: length of the prompt.
+        overflow: by how many tokens the prompt exceeds the model's window; then nothing was asked.
+    """
+
+    logprobs: tuple[float, ...]
+    unread: float = 0.0
+    prompt_tokens: int | None = None
+    overflow: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LikelihoodRequest:
+    """How likely is this text as the model's own answer?
+
+    Attributes:
+        prompt: what is asked.
+        text: the answer whose probability is wanted.
+    """
+
+    prompt: Prompt
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Likelihood:
+    """Log-probability of a text.
+
+    Attributes:
+        logprob: sum of the natural log-probabilities of its tokens.
+        tokens: how many tokens it has.
+        prompt_tokens: length of the prompt.
+        overflow: by how many tokens prompt and text exceed the model's window; then nothing was asked.
+    """
+
+    logprob: float
+    tokens: int
+    prompt_tokens: int | None = None
+    overflow: int = 0
+
+
+Question = Request | LabelRequest | LikelihoodRequest
+Answer = Completion | LabelLogprobs | Likelihood
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +255,47 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
+class Distribution:
+    """How a model's belief spreads over the labels of a scale, as read at the place where its answer begins.
+
+    Attributes:
+        probabilities: each label's share; they sum to 1.
+        mass: how probable it was that the answer would be a label at all, 0 to 1. Where it is small, the model wanted
+            to write something else, and the shares tell little.
+        unread: probability that was not followed far enough to know which label it belongs to.
+    """
+
+    probabilities: Mapping[str, float]
+    mass: float
+    unread: float = 0.0
+
+    @property
+    def mode(self) -> str:
+        """The most probable label."""
+        return max(self.probabilities, key=self.probabilities.__getitem__)
+
+    @property
+    def entropy(self) -> float:
+        """In bits: 0 is certain."""
+        return -math.fsum(p * math.log2(p) for p in self.probabilities.values() if p > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class SampledAnswer:
+    """One of several answers to the same question.
+
+    Attributes:
+        seed: of its random draws.
+        text: the answer.
+        raw: the value on the prompt's own scale; None where none could be read.
+    """
+
+    seed: int
+    text: str
+    raw: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """The score of one sample.
 
@@ -196,6 +309,8 @@ class Segment:
         reason: why the status is not `ok`.
         errors: the errors the model named, for prompts that ask for them.
         attempts: how often the model was asked (more than once with `fallback="retry"`).
+        distribution: with `decode="expected"`, the probabilities behind the score.
+        samples: with `samples` above 1, the answers behind the score.
     """
 
     index: int
@@ -207,6 +322,8 @@ class Segment:
     reason: str | None = None
     errors: tuple[ErrorSpan, ...] = ()
     attempts: int = 1
+    distribution: Distribution | None = None
+    samples: tuple[SampledAnswer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

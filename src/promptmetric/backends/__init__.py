@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 from promptmetric.backends.base import Backend, Fingerprint
-from promptmetric.errors import BackendError, InputError
+from promptmetric.errors import InputError
 from promptmetric.types import EMBEDDED_MODEL
 
 __all__ = ["Backend", "BackendName", "Fingerprint", "is_recording", "open_backend"]
 
 logger = logging.getLogger("promptmetric")
 
-BackendName = Literal["auto", "transformers", "replay"]
+BackendName = Literal["auto", "transformers", "vllm", "openai", "replay"]
 
 
 def open_backend(
@@ -31,9 +33,12 @@ def open_backend(
     """Load a model in an engine.
 
     Args:
-        model: `auto` (the embedded model), hub id, model folder, GGUF file, or a file of recorded answers.
-        backend: the engine; `auto` takes the one that fits the model and says which.
-        gpus: 0 for the CPU.
+        model: `auto` (the embedded model), hub id, model folder, GGUF file, address of a server, or a file of recorded
+            answers.
+        backend: the engine; `auto` takes the one that fits the model and says which: vLLM where it is installed and a
+            GPU is there, else transformers.
+        gpus: 0 for the CPU; above 1, one process with an engine of its own for each, unless `tensor_parallel_size` or
+            `device_map` spreads one engine over them.
         revision: of the model on the hub.
         offline: fetch nothing.
         record: a file to which every answer is appended as it comes, and from which answers are reused.
@@ -43,10 +48,6 @@ def open_backend(
         BackendError: it cannot be loaded.
         InputError: model and backend do not fit.
     """
-    if model.startswith(("http://", "https://")):
-        raise BackendError(
-            "servers are not supported in this version.", hint="Name a hub id, a model folder or a .gguf file."
-        )
     if is_recording(model, backend):
         if not Path(model).is_file():
             raise InputError(f"{model}: no such file of recorded answers.")
@@ -60,17 +61,21 @@ def open_backend(
         return ReplayBackend(model)
     if record is not None:
         _check_record(Path(record))
-    opened = _open_transformers(model, gpus=gpus, revision=revision, offline=offline, **engine)
-    engine_used = opened.fingerprint().engine
-    device = (
-        "a GPU" if "cuda" in engine_used else "the CPU as asked" if gpus == 0 else "the CPU, as no CUDA GPU is there"
-    )
-    logger.info("backend transformers on %s (%s)", device, engine_used)
+    if is_server(model) or backend == "openai":
+        opened = _open_server(model, backend, **engine)
+    else:
+        opened = _open_local(model, backend, gpus, {"revision": revision, "offline": offline, **engine})
+    logger.info("backend %s", opened.fingerprint().engine)
     if record is None:
         return opened
     from promptmetric.backends.replay import RecordingBackend
 
     return RecordingBackend(opened, record)
+
+
+def is_server(model: str) -> bool:
+    """Whether the model is the address of a server."""
+    return model.startswith(("http://", "https://"))
 
 
 def is_recording(model: str, backend: BackendName) -> bool:
@@ -92,9 +97,27 @@ def _check_record(path: Path) -> None:
         logger.info("%s holds %d answers: those of this model and prompt are not asked again", path, kept)
 
 
-def _open_transformers(model: str, *, gpus: int, revision: str | None, offline: bool, **engine: Any) -> Backend:
-    if gpus > 1:
-        logger.warning("%d GPUs were asked for: this version uses one (device_map='auto' splits a model)", gpus)
+def _open_server(model: str, backend: BackendName, **engine: Any) -> Backend:
+    if not is_server(model) or backend not in ("auto", "openai"):
+        raise InputError(
+            f"model {model!r} and backend {backend!r} do not fit.",
+            hint="The backend of a server's address, http://host:port/v1, is openai.",
+        )
+    from promptmetric.backends.openai import OpenAIBackend
+
+    try:
+        return OpenAIBackend(model, **engine)
+    except TypeError as error:
+        raise InputError(f"the openai backend does not know this argument: {error}.") from error
+
+
+def _open_local(model: str, backend: BackendName, gpus: int, loading: dict[str, Any]) -> Backend:
+    """Load a model here: in this process, or in one process a GPU."""
+    is_path = model.startswith(("/", "./", "../", "~")) or model.endswith(".gguf")
+    if is_path and not Path(model).expanduser().exists():
+        raise InputError(f"{model}: no such model folder or file.")
+    if Path(model).expanduser().is_dir() and not (Path(model).expanduser() / "config.json").exists():
+        raise InputError(f"{model}: not a model folder: it has no config.json.")
     if model in ("auto", EMBEDDED_MODEL):
         from promptmetric.backends import embedded
 
@@ -105,18 +128,42 @@ def _open_transformers(model: str, *, gpus: int, revision: str | None, offline: 
             "name a real model with -m (see `promptmetric models list`)",
             EMBEDDED_MODEL,
         )
-        folder = embedded.model_folder(offline=offline)
-        from promptmetric.backends.transformers import TransformersBackend
+        folder = embedded.model_folder(offline=bool(loading["offline"]))
+        loading |= {"name": EMBEDDED_MODEL, "revision": f"sha256:{embedded.SHA256[:16]}", "offline": True}
+        model, backend = str(folder), "transformers" if backend == "auto" else backend
+    found = _gpus() if gpus else 0
+    if backend == "auto":
+        backend = "vllm" if found and not model.endswith(".gguf") and find_spec("vllm") else "transformers"
+    if gpus > 1 and not found:
+        logger.warning("%d GPUs were asked for, and none is there: the CPU computes", gpus)
+    if gpus and not found:
+        logger.info("no CUDA GPU is there: the CPU computes")
+    workers = 1 if "tensor_parallel_size" in loading or "device_map" in loading else min(gpus, max(found, 1))
+    if found and workers < gpus and workers == found:
+        raise InputError(f"{gpus} GPUs were asked for, and {found} are there.")
+    logger.info("loading %s in %s", model, backend)
+    if workers <= 1:
+        return _load(0, model, backend, gpus, loading)
+    from promptmetric.backends.pool import PoolBackend
 
-        return TransformersBackend(
-            folder, name=EMBEDDED_MODEL, revision=f"sha256:{embedded.SHA256[:16]}", gpus=gpus, offline=True, **engine
-        )
-    is_path = model.startswith(("/", "./", "../", "~")) or model.endswith(".gguf")
-    if is_path and not Path(model).expanduser().exists():
-        raise InputError(f"{model}: no such model folder or file.")
-    if Path(model).expanduser().is_dir() and not (Path(model).expanduser() / "config.json").exists():
-        raise InputError(f"{model}: not a model folder: it has no config.json.")
+    return PoolBackend(partial(_load, model=model, backend=backend, gpus=1, loading=loading), workers)
+
+
+def _load(worker: int, model: str, backend: BackendName, gpus: int, loading: dict[str, Any]) -> Backend:  # noqa: ARG001
+    """Open an engine; `worker` numbers the process it is in."""
+    if backend == "vllm":
+        from promptmetric.backends.vllm import VllmBackend
+
+        return VllmBackend(model, gpus=gpus, **loading)
     from promptmetric.backends.transformers import TransformersBackend
 
-    logger.info("loading %s", model)
-    return TransformersBackend(model, revision=revision, gpus=gpus, offline=offline, **engine)
+    return TransformersBackend(model, gpus=gpus, **loading)
+
+
+def _gpus() -> int:
+    """How many CUDA GPUs this process sees."""
+    try:
+        import torch
+    except ImportError:  # the engine's own import says what is missing
+        return 0
+    return int(torch.cuda.device_count())

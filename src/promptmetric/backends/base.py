@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from promptmetric.types import Completion, Request
+from promptmetric.types import (
+    Answer,
+    Completion,
+    LabelLogprobs,
+    LabelRequest,
+    Likelihood,
+    LikelihoodRequest,
+    Question,
+    Request,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +52,26 @@ class Backend(Protocol):
         """
         ...
 
+    def read_labels(
+        self, requests: Sequence[LabelRequest], batch_size: int = 16
+    ) -> Iterator[tuple[int, LabelLogprobs]]:
+        """The probabilities of labels at the place where the answer begins. As `generate` otherwise.
+
+        Raises:
+            BackendError: the engine failed, or cannot read these labels exactly (with the reason).
+        """
+        ...
+
+    def score_texts(
+        self, requests: Sequence[LikelihoodRequest], batch_size: int = 16
+    ) -> Iterator[tuple[int, Likelihood]]:
+        """The probability of texts as the model's answers. As `generate` otherwise.
+
+        Raises:
+            BackendError: the engine failed, or does not tell probabilities of given texts.
+        """
+        ...
+
     def fingerprint(self) -> Fingerprint:
         """What the answers depend on."""
         ...
@@ -49,3 +79,35 @@ class Backend(Protocol):
     def close(self) -> None:
         """Free the engine's memory. Calling it again does nothing."""
         ...
+
+
+class AlikeForAllKinds(ABC):
+    """Base of backends that treat questions of every kind in the same way: they look them up or pass them on."""
+
+    @abstractmethod
+    def _answer(self, questions: Sequence[Question], batch_size: int) -> Iterator[tuple[int, Any]]:
+        """Answer questions, all of one kind."""
+
+    def generate(self, requests: Sequence[Request], batch_size: int = 16) -> Iterator[tuple[int, Completion]]:
+        """Answer every request."""
+        return self._answer(requests, batch_size)
+
+    def read_labels(
+        self, requests: Sequence[LabelRequest], batch_size: int = 16
+    ) -> Iterator[tuple[int, LabelLogprobs]]:
+        """The probabilities of labels at the place where the answer begins."""
+        return self._answer(requests, batch_size)
+
+    def score_texts(
+        self, requests: Sequence[LikelihoodRequest], batch_size: int = 16
+    ) -> Iterator[tuple[int, Likelihood]]:
+        """The probability of texts as the model's answers."""
+        return self._answer(requests, batch_size)
+
+
+def answer(backend: Backend, questions: Sequence[Question], batch_size: int = 16) -> Iterator[tuple[int, Answer]]:
+    """Ask a backend questions of one kind, by the method for that kind."""
+    if not questions:
+        return
+    method = {Request: "generate", LabelRequest: "read_labels", LikelihoodRequest: "score_texts"}[type(questions[0])]
+    yield from getattr(backend, method)(questions, batch_size)

@@ -3,7 +3,8 @@
     {"prompt": "…" or [{"role": "user", "content": "…"}], "text": "the answer", …}
 
 A line with `max_tokens`, `temperature` and `seed` answers requests decoded that way; one without the three answers
-every request with that prompt. `model`, `revision` and `engine` say whose answer it is.
+every request with that prompt. `model`, `revision` and `engine` say whose answer it is. Lines with `labels` and
+`logprobs`, or with `continuation` and `logprob`, answer questions for probabilities.
 """
 
 from __future__ import annotations
@@ -16,38 +17,46 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-from promptmetric.backends.base import Backend, Fingerprint
+from promptmetric.backends.base import AlikeForAllKinds, Backend, Fingerprint, answer
+from promptmetric.backends.records import answer_fields, question_fields, read_answer, read_prompt, read_question
 from promptmetric.errors import BackendError, InputError
-from promptmetric.types import Completion, Message, Request
+from promptmetric.types import (
+    Answer,
+    Prompt,
+    Question,
+    Request,
+)
 
 _DECODING = ("max_tokens", "temperature", "seed")
 
+Answers = dict[Question | Prompt, Answer]
+"""By question, or by prompt alone where a recording does not say how it was decoded."""
 
-class ReplayBackend:
+
+class ReplayBackend(AlikeForAllKinds):
     """Answers from a file of recorded answers; refuses what was not recorded."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
-        self._answers: dict[Any, Completion] = {}
+        self._answers: Answers = {}
         self._whose: set[Fingerprint] = set()
         for fields in read_records(self._path):
-            self._answers[_key(fields)] = _completion(fields)
+            self._answers[_key(fields)] = read_answer(fields)
             self._whose.add(_fingerprint(fields))
         if not self._answers:
             raise InputError(f"{path}: holds no recorded answers.")
 
-    def generate(self, requests: Sequence[Request], batch_size: int = 16) -> Iterator[tuple[int, Completion]]:  # noqa: ARG002
-        """Look every request up. Raises BackendError for one that was not recorded."""
-        for position, request in enumerate(requests):
-            completion = find_answer(self._answers, request)
-            if completion is None:
-                missing = sum(find_answer(self._answers, other) is None for other in requests)
+    def _answer(self, questions: Sequence[Question], batch_size: int) -> Iterator[tuple[int, Any]]:  # noqa: ARG002
+        for position, question in enumerate(questions):
+            known = find_answer(self._answers, question)
+            if known is None:
+                missing = sum(find_answer(self._answers, other) is None for other in questions)
                 raise BackendError(
-                    f"{self._path}: no recorded answer for {missing} of {len(requests)} questions; "
-                    f"the first is {_shorten(request)!r}.",
-                    hint="Replay with the prompt, task, languages and samples that were recorded (retries too).",
+                    f"{self._path}: no recorded answer for {missing} of {len(questions)} questions; "
+                    f"the first is {_shorten(question)!r}.",
+                    hint="Replay with the prompt, task, languages, decoding and samples that were recorded.",
                 )
-            yield position, completion
+            yield position, known
 
     def fingerprint(self) -> Fingerprint:
         """The recorded model's, marked as replayed."""
@@ -62,7 +71,7 @@ class ReplayBackend:
         self._answers.clear()
 
 
-class RecordingBackend:
+class RecordingBackend(AlikeForAllKinds):
     """Passes questions to another backend and appends each answer to a file the moment it comes.
 
     Answers of the same model that the file holds already are not asked again, so an interrupted run continues.
@@ -72,29 +81,29 @@ class RecordingBackend:
         self._inner = inner
         self._path = Path(path)
         mine = inner.fingerprint()
-        self._answers: dict[Any, Completion] = {}
+        self._answers: Answers = {}
         if self._path.exists():
             for fields in read_records(self._path, skip_torn_end=True):
                 if _fingerprint(fields) == mine:
-                    self._answers[_key(fields)] = _completion(fields)
+                    self._answers[_key(fields)] = read_answer(fields)
 
-    def generate(self, requests: Sequence[Request], batch_size: int = 16) -> Iterator[tuple[int, Completion]]:
-        """Answer from the file where it knows the answer, else ask and record."""
+    def _answer(self, questions: Sequence[Question], batch_size: int) -> Iterator[tuple[int, Any]]:
         unknown = []
-        for position, request in enumerate(requests):
-            known = find_answer(self._answers, request)
+        for position, question in enumerate(questions):
+            known = find_answer(self._answers, question)
             if known is None:
                 unknown.append(position)
             else:
                 yield position, known
         whose = asdict(self._inner.fingerprint())
         with _open_to_append(self._path) as file:
-            for number, completion in self._inner.generate([requests[i] for i in unknown], batch_size):
-                record = asdict(requests[unknown[number]]) | asdict(completion) | whose
+            for number, new in answer(self._inner, [questions[i] for i in unknown], batch_size):
+                question = questions[unknown[number]]
+                record = question_fields(question) | answer_fields(new) | whose
                 file.write(json.dumps(record, ensure_ascii=False) + "\n")
                 file.flush()
-                self._answers[_exact(requests[unknown[number]])] = completion
-                yield unknown[number], completion
+                self._answers[question] = new
+                yield unknown[number], new
 
     def fingerprint(self) -> Fingerprint:
         """The inner backend's."""
@@ -105,9 +114,12 @@ class RecordingBackend:
         self._inner.close()
 
 
-def find_answer(answers: dict[Any, Completion], request: Request) -> Completion | None:
-    """The answer recorded for exactly this request, else one recorded for its prompt without decoding settings."""
-    return answers.get(_exact(request)) or answers.get((request.prompt, None, None, None))
+def find_answer(answers: Answers, question: Question) -> Answer | None:
+    """The answer recorded for exactly this question, else one recorded for its prompt without decoding settings."""
+    known = answers.get(question)
+    if known is None and isinstance(question, Request):
+        return answers.get(question.prompt)
+    return known
 
 
 def read_records(path: Path, *, skip_torn_end: bool = False) -> Iterator[dict[str, Any]]:
@@ -123,9 +135,7 @@ def read_records(path: Path, *, skip_torn_end: bool = False) -> Iterator[dict[st
                     continue
                 try:
                     fields = json.loads(line)
-                    if not isinstance(fields["text"], str):
-                        raise TypeError("'text' is not text")
-                    fields["prompt"] = _prompt(fields["prompt"])
+                    read_answer(fields)
                     hash(_key(fields))
                 except (ValueError, KeyError, TypeError, RecursionError) as error:
                     # A crash can only tear the last line, and only one of ours: anything else is not our file.
@@ -167,30 +177,16 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
-def _prompt(value: Any) -> str | tuple[Message, ...]:
-    if isinstance(value, str):
-        return value
-    return tuple(Message(turn["role"], turn["content"]) for turn in value)
-
-
-def _exact(request: Request) -> Any:
-    return (request.prompt, *(getattr(request, name) for name in _DECODING))
-
-
-def _key(fields: dict[str, Any]) -> Any:
-    return (fields["prompt"], *(fields.get(name) for name in _DECODING))
-
-
-def _completion(fields: dict[str, Any]) -> Completion:
-    return Completion(
-        fields["text"], fields.get("finish", "stop"), fields.get("prompt_tokens"), fields.get("overflow", 0)
-    )
+def _key(fields: dict[str, Any]) -> Question | Prompt:
+    if "text" in fields and not all(name in fields for name in _DECODING):
+        return read_prompt(fields["prompt"])
+    return read_question(fields)
 
 
 def _fingerprint(fields: dict[str, Any]) -> Fingerprint:
     return Fingerprint(*(str(fields.get(name, "unknown")) for name in ("model", "revision", "engine")))
 
 
-def _shorten(request: Request) -> str:
+def _shorten(request: Question) -> str:
     text = request.prompt if isinstance(request.prompt, str) else request.prompt[-1].content
     return text if len(text) <= 80 else f"{text[:77]}…"

@@ -5,17 +5,29 @@ from __future__ import annotations
 import gc
 import hashlib
 import logging
-import re
+import math
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from promptmetric.backends.base import Fingerprint
+from promptmetric.backends.batches import deal
+from promptmetric.backends.tokens import PromptTokenizer
+from promptmetric.backends.tries import Node, grow, read
 from promptmetric.errors import BackendError, MissingExtraError, ModelUnavailableError
-from promptmetric.types import Completion, Request
+from promptmetric.types import (
+    Answer,
+    Completion,
+    LabelLogprobs,
+    LabelRequest,
+    Likelihood,
+    LikelihoodRequest,
+    Request,
+)
 
 logger = logging.getLogger("promptmetric")
 
@@ -24,6 +36,15 @@ try:
     import transformers
 except ImportError as error:
     raise MissingExtraError("the transformers engine (torch and transformers)", "transformers") from error
+
+from promptmetric.backends.reading import PrefixReader, float32_head  # noqa: E402 - needs torch
+
+_A = TypeVar("_A", bound=Answer)
+_Decoding = tuple[int, float, int, tuple[str, ...]]
+"""Most tokens, temperature, seed and stop texts of a request."""
+
+_CALL_ON_CPU, _CALL_ON_GPU = 32, 1024
+"""What one call of the model costs beside its tokens, in tokens."""
 
 _HASHED_WHOLE = 16 * 2**20  # larger files are fingerprinted by size, first and last MiB
 
@@ -81,15 +102,14 @@ class TransformersBackend:
         self._model.eval()
         if self._tokenizer.pad_token is None:
             self._tokenizer.pad_token = self._tokenizer.eos_token
-        self._special = _special_tokens(self._tokenizer)
+        self._tokens = PromptTokenizer(self._tokenizer)
+        self._reader: Any = PrefixReader(self._model)
         self._eos = _eos_ids(self._model, self._tokenizer)
         # A model's own sampling defaults must not colour our decoding.
         self._model.generation_config = transformers.GenerationConfig(
             eos_token_id=self._eos, pad_token_id=self._tokenizer.pad_token_id
         )
         self._window = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
-        if self._tokenizer.chat_template is None:
-            logger.info("the model has no chat template: prompts with chat turns are sent as plain text")
         self._fingerprint = Fingerprint(
             name or (path.name if self._is_local else str(model)),
             revision_of(self._model, path if self._is_local else None, revision),
@@ -110,6 +130,7 @@ class TransformersBackend:
     def close(self) -> None:
         """Free the model."""
         self._model = None
+        self._reader = None
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
@@ -118,98 +139,150 @@ class TransformersBackend:
         """Answer requests in batches of similar length, the longest first, so that memory trouble shows at once."""
         if self._model is None:
             raise BackendError("the model was closed.")
-        alike: dict[tuple[int, float, int], list[tuple[int, list[int]]]] = defaultdict(list)
+        alike: dict[_Decoding, list[tuple[int, list[int]]]] = defaultdict(list)
         for position, request in enumerate(requests):
-            tokens = self._tokenise(request)
+            tokens = self._tokens.encode(request.prompt)
             overflow = len(tokens) + request.max_tokens - self._window if self._window else 0
             if overflow > 0:
                 yield position, Completion("", "too_long", len(tokens), overflow)
             else:
-                alike[request.max_tokens, request.temperature, request.seed].append((position, tokens))
-        for (max_tokens, temperature, seed), group in alike.items():
+                decoding = (request.max_tokens, request.temperature, request.seed, request.stop)
+                alike[decoding].append((position, tokens))
+        for decoding, group in alike.items():
             group.sort(key=lambda item: len(item[1]), reverse=True)
-            yield from self._answer_group(group, batch_size, max_tokens, temperature, seed)
+            yield from self._answer_group(group, batch_size, decoding)
+
+    def read_labels(
+        self, requests: Sequence[LabelRequest], batch_size: int = 16
+    ) -> Iterator[tuple[int, LabelLogprobs]]:
+        """Log-probabilities of labels; a prefix that several prompts share is computed once."""
+        grown: dict[tuple[str, ...], Node] = {}
+        for request in requests:
+            if request.labels not in grown:
+                grown[request.labels] = grow([self._tokens.continuation(label) for label in request.labels])
+        sequences: dict[int, list[int]] = {}
+        for position, request in enumerate(requests):
+            tokens = self._tokens.encode(request.prompt)
+            overflow = len(tokens) + _deepest(grown[request.labels]) - self._window if self._window else 0
+            if overflow > 0:
+                yield position, LabelLogprobs((-math.inf,) * len(request.labels), 0.0, len(tokens), overflow)
+            else:
+                sequences[position] = tokens
+
+        def read_batch(members: Sequence[int], shared: int) -> list[LabelLogprobs]:
+            visits = self._reader.labels([sequences[i] for i in members], shared)
+            counts = [len(requests[i].labels) for i in members]
+            answers = read([grown[requests[i].labels] for i in members], counts, visits.look)
+            return [
+                replace(answer, prompt_tokens=len(sequences[i])) for i, answer in zip(members, answers, strict=True)
+            ]
+
+        yield from self._in_batches(sequences, dict.fromkeys(sequences, 1), batch_size, read_batch)
+
+    def score_texts(
+        self, requests: Sequence[LikelihoodRequest], batch_size: int = 16
+    ) -> Iterator[tuple[int, Likelihood]]:
+        """Log-probabilities of texts; a prompt that several texts follow is computed once."""
+        sequences: dict[int, list[int]] = {}
+        starts: dict[int, int] = {}
+        for position, request in enumerate(requests):
+            prompt = self._tokens.encode(request.prompt)
+            if not prompt:
+                raise BackendError("a text's first token has no probability without a prompt before it.")
+            tokens = [*prompt, *self._tokens.continuation(request.text)]
+            overflow = len(tokens) - self._window if self._window else 0
+            if overflow > 0:
+                yield position, Likelihood(-math.inf, len(tokens) - len(prompt), len(prompt), overflow)
+            else:
+                sequences[position], starts[position] = tokens, len(prompt)
+        own = {i: len(sequences[i]) - starts[i] + 1 for i in sequences}
+
+        def score_batch(members: Sequence[int], shared: int) -> list[Likelihood]:
+            logprobs = self._reader.texts([sequences[i] for i in members], [starts[i] for i in members], shared)
+            return [Likelihood(logprob, own[i] - 1, starts[i]) for i, logprob in zip(members, logprobs, strict=True)]
+
+        yield from self._in_batches(sequences, own, batch_size, score_batch)
+
+    def _in_batches(
+        self,
+        sequences: Mapping[int, list[int]],
+        own: Mapping[int, int],
+        batch_size: int,
+        compute: Callable[[Sequence[int], int], list[_A]],
+    ) -> Iterator[tuple[int, _A]]:
+        """Compute sequences in batches that share prefixes, smaller ones where the GPU's memory asks for them."""
+        if self._model is None:
+            raise BackendError("the model was closed.")
+        todo = list(sequences)
+        while todo:
+            overhead = _CALL_ON_GPU if self._model.device.type == "cuda" else _CALL_ON_CPU
+            batches = deal([sequences[i] for i in todo], [own[i] for i in todo], batch_size, overhead)
+            done: set[int] = set()
+            for batch in batches:
+                members = [todo[i] for i in batch.members]
+                try:
+                    with torch.inference_mode(), float32_head(self._model):
+                        answers = compute(members, batch.shared)
+                except torch.OutOfMemoryError as error:
+                    batch_size = self._smaller(batch_size, error)
+                    break
+                done.update(members)
+                yield from zip(members, answers, strict=True)
+            todo = [i for i in todo if i not in done]
+
+    def _smaller(self, batch_size: int, error: Exception) -> int:
+        if batch_size == 1:
+            raise BackendError("out of GPU memory with a single segment.") from error
+        logger.warning("out of GPU memory: going on with batches of %d", batch_size // 2)
+        self._reader = PrefixReader(self._model)
+        torch.cuda.empty_cache()
+        return batch_size // 2
 
     def _answer_group(
-        self,
-        group: list[tuple[int, list[int]]],
-        batch_size: int,
-        max_tokens: int,
-        temperature: float,
-        seed: int,
+        self, group: list[tuple[int, list[int]]], batch_size: int, decoding: _Decoding
     ) -> Iterator[tuple[int, Completion]]:
         start = 0
         while start < len(group):
             batch = group[start : start + batch_size]
             try:
-                answers = self._answer_batch([tokens for _, tokens in batch], max_tokens, temperature, seed)
+                answers = self._answer_batch([tokens for _, tokens in batch], decoding)
             except torch.OutOfMemoryError as error:
-                if batch_size == 1:
-                    raise BackendError("out of GPU memory with a single segment.") from error
-                batch_size = max(1, batch_size // 2)
-                logger.warning("out of GPU memory: going on with batches of %d", batch_size)
-                torch.cuda.empty_cache()
+                batch_size = self._smaller(batch_size, error)
                 continue
             start += len(batch)
             yield from zip((position for position, _ in batch), answers, strict=True)
 
-    def _answer_batch(
-        self, prompts: list[list[int]], max_tokens: int, temperature: float, seed: int
-    ) -> list[Completion]:
+    def _answer_batch(self, prompts: list[list[int]], decoding: _Decoding) -> list[Completion]:
+        max_tokens, temperature, seed, stop = decoding
         padded = self._tokenizer.pad({"input_ids": prompts}, padding_side="left", return_tensors="pt")
         inputs = {name: tensor.to(self._model.device) for name, tensor in padded.items()}
-        sampling = {"do_sample": True, "temperature": temperature} if temperature > 0 else {"do_sample": False}
+        sampling: dict[str, Any] = {"do_sample": False}
+        if temperature > 0:
+            sampling = {"do_sample": True, "temperature": temperature}
+        if stop:
+            sampling |= {"stop_strings": list(stop), "tokenizer": self._tokenizer}
         with torch.inference_mode(), torch.random.fork_rng(enabled=temperature > 0):
             if temperature > 0:
                 torch.manual_seed(seed)
             output = self._model.generate(**inputs, max_new_tokens=max_tokens, **sampling)
         width = inputs["input_ids"].shape[1]
         return [
-            self._completion(answer.tolist(), len(prompt))
+            self._completion(answer.tolist(), len(prompt), stop)
             for prompt, answer in zip(prompts, output[:, width:], strict=True)
         ]
 
-    def _defused(self, text: str) -> str:
-        """Break up control tokens in a text with a zero-width space: a hypothesis must not end its own turn."""
-        return self._special.sub(lambda m: f"{m[0][0]}\u200b{m[0][1:]}", text) if self._special else text
-
-    def _completion(self, answer: list[int], prompt_tokens: int) -> Completion:
+    def _completion(self, answer: list[int], prompt_tokens: int, stop: tuple[str, ...]) -> Completion:
         end = next((i for i, token in enumerate(answer) if token in self._eos), None)
         text = self._tokenizer.decode(answer[:end], skip_special_tokens=True)
+        stops = [text.index(part) + len(part) for part in stop if part in text]
+        if stops:
+            return Completion(text[: min(stops)], "stop", prompt_tokens)
         return Completion(text, "length" if end is None else "stop", prompt_tokens)
 
-    def _tokenise(self, request: Request) -> list[int]:
-        """Token ids of a prompt. The chat template brings its own special tokens, so none are added to it."""
-        if isinstance(request.prompt, str):
-            return list(self._tokenizer(self._defused(request.prompt))["input_ids"])
-        if self._tokenizer.chat_template is None:
-            text = "\n\n".join(turn.content for turn in request.prompt)
-            return list(self._tokenizer(self._defused(text))["input_ids"])
-        begun = request.prompt[-1].role == "assistant"
-        try:
-            encoded = self._tokenizer.apply_chat_template(
-                [{"role": turn.role, "content": self._defused(turn.content)} for turn in request.prompt],
-                add_generation_prompt=not begun,
-                continue_final_message=begun,
-                return_dict=True,
-            )
-        except Exception as error:  # a template may raise anything, and most raise to refuse a role
-            raise BackendError(
-                f"the model's chat template refuses the prompt: {error}",
-                hint="Some models know no system turn: take a prompt with user turns only.",
-            ) from error
-        return list(encoded["input_ids"])
 
-
-def _special_tokens(tokenizer: Any) -> re.Pattern[str] | None:
-    """The texts that the tokenizer turns into control tokens."""
-    added = [
-        str(token)
-        for token in tokenizer.added_tokens_decoder.values()
-        if token.special or re.fullmatch(r"<.+>|\[.+\]", str(token))
-    ]
-    tokens = sorted({*added, *tokenizer.all_special_tokens}, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, tokens))) if tokens else None
+def _deepest(node: Node) -> int:
+    """How many tokens a label's last token is preceded by, at most."""
+    return max((1 + _deepest(child) for child in node.children.values() if child.children), default=0)
 
 
 def best_dtype(device: str) -> torch.dtype:

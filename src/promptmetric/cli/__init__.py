@@ -9,6 +9,7 @@ import click
 
 from promptmetric import __version__
 from promptmetric.cli.bench import bench
+from promptmetric.cli.cache import cache
 from promptmetric.cli.compare import compare
 from promptmetric.cli.data import data
 from promptmetric.cli.meta_eval import meta_eval
@@ -30,9 +31,7 @@ class _Group(click.Group):
             click.echo(f"Error: {error}", err=True)
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
-            click.echo(
-                "Interrupted. Answers kept with --record FILE are not asked again; without it, none are kept.", err=True
-            )
+            click.echo("Interrupted. The same command goes on with the answers that are kept.", err=True)
             ctx.exit(INTERRUPTED)
 
 
@@ -61,7 +60,7 @@ def cli() -> None:
     logger.setLevel(logging.INFO)
 
 
-for command in (score, compare, meta_eval, bench, prompts, models, data):
+for command in (score, compare, meta_eval, bench, prompts, models, data, cache):
     cli.add_command(command)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 import click
 
@@ -31,6 +33,37 @@ def _print(text: str) -> None:
         raise
     except OSError as error:
         raise PromptmetricError(f"stdout: cannot be written: {error.strerror}.") from error
+
+
+@contextmanager
+def open_stream(output: str | None) -> Iterator[Callable[[str], None]]:
+    """Write a result line by line: to stdout, or to FILE.part, which becomes FILE where all goes well.
+
+    Yields:
+        A function that writes a text at once.
+    """
+    if not output or output == STDOUT or (Path(output).exists() and not Path(output).is_file()):
+        yield _print if not output or output == STDOUT else lambda text: _write(output, text)
+        return
+    target = Path(output).resolve()
+    part = target.with_name(f"{target.name}.part")
+    file: TextIO | None = None
+
+    def write(text: str) -> None:
+        nonlocal file
+        try:
+            file = file or part.open("w", encoding="utf-8")
+            file.write(text)
+            file.flush()
+        except OSError as error:
+            raise PromptmetricError(f"{part}: cannot be written: {error.strerror}.") from error
+
+    try:
+        yield write
+    finally:
+        if file is not None:
+            file.close()
+    _replace(part, target)
 
 
 def check_output(output: str | None, taken: Sequence[str | None]) -> None:
@@ -64,8 +97,15 @@ def _write(output: str, text: str) -> None:
         target = target.resolve()
         scratch = target.with_name(f".{target.name}.part")
         scratch.write_text(text, encoding="utf-8")
-        if target.exists():
-            shutil.copymode(target, scratch)
-        scratch.replace(target)
     except OSError as error:
         raise PromptmetricError(f"{output}: cannot be written: {error.strerror}.") from error
+    _replace(scratch, target)
+
+
+def _replace(part: Path, target: Path) -> None:
+    try:
+        if target.exists():
+            shutil.copymode(target, part)
+        part.replace(target)
+    except OSError as error:
+        raise PromptmetricError(f"{target}: cannot be written: {error.strerror}.") from error

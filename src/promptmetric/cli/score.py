@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from promptmetric.cli.output import deliver
+from promptmetric.cli.output import deliver, open_stream
 from promptmetric.cli.scoring import SeveralValues, exit_if_too_many_failed, score_files, scoring_options
 
 
@@ -28,9 +28,16 @@ def score(
     """Score translations or summaries: 0 is worst, 1 best.
 
     Prints COMET's lines: one a segment, then one a file. `-` reads stdin; .gz files are unpacked.
+    With `--format jsonl`, results are written as they come, with `-o` to FILE.part until all are there.
     """
-    from promptmetric.report.predictions import format_predictions
+    from promptmetric.report.predictions import JsonLines, format_predictions
 
-    predictions = score_files(output, max_failed=max_failed, **scoring)
-    deliver(format_predictions(predictions, output_format, only_system=only_system), output)
+    if output_format == "jsonl" and not only_system:
+        with open_stream(output) as stream:
+            writer = JsonLines(stream, imputes=scoring["fallback"] == "mean")
+            predictions = score_files(output, max_failed=max_failed, writer=writer, **scoring)
+            writer.finish(predictions)
+    else:
+        predictions = score_files(output, max_failed=max_failed, **scoring)
+        deliver(format_predictions(predictions, output_format, only_system=only_system), output)
     exit_if_too_many_failed(ctx, predictions, max_failed)

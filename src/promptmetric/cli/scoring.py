@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from promptmetric.cli.output import check_output
+from promptmetric.decoding import Decode
 from promptmetric.errors import InputError
 
 if TYPE_CHECKING:
+    from promptmetric.report.predictions import JsonLines
     from promptmetric.types import Prediction
 
 
@@ -53,16 +56,31 @@ _OPTIONS = (
         "--model",
         default="auto",
         show_default=True,
-        help="Preset, hub id, model folder, .gguf file, or .jsonl of recorded answers.",
+        help="Preset, hub id, model folder, .gguf file, address of a server, or .jsonl of recorded answers.",
     ),
     click.option("-p", "--prompt", help="Prompt id or .toml file.  [default: the one chosen for the model]"),
-    click.option("--backend", type=click.Choice(["auto", "transformers", "replay"]), default="auto", show_default=True),
     click.option(
-        "--decode",
-        type=click.Choice(["auto", "text", "as-published"]),
+        "--backend",
+        type=click.Choice(["auto", "transformers", "vllm", "openai", "replay"]),
         default="auto",
         show_default=True,
-        help="How answers are read: by our parser (auto, text), or as the PrExMe paper did.",
+    ),
+    click.option(
+        "--engine",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Argument of the engine, such as dtype=bfloat16, max_model_len=4096 or concurrency=64. Repeatable.",
+    ),
+    click.option(
+        "--decode",
+        type=click.Choice(["auto", *get_args(Decode)]),
+        default="auto",
+        show_default=True,
+        help="text, as-published: parse the answer. expected: mean of the labels by their probability, without "
+        "waiting for text. likelihood(-pmi): probability of the hypothesis.  [auto: as the prompt says]",
+    ),
+    click.option(
+        "--samples", type=click.IntRange(min=1), default=1, show_default=True, help="Answers drawn and averaged."
     ),
     click.option(
         "--fallback",
@@ -72,12 +90,19 @@ _OPTIONS = (
         help="What an answer without a score becomes.",
     ),
     click.option("-b", "--batch-size", type=click.IntRange(min=1), default=16, show_default=True),
-    click.option("--gpus", type=click.IntRange(min=0), default=1, show_default=True, help="0 computes on the CPU."),
+    click.option(
+        "--gpus",
+        type=click.IntRange(min=0),
+        default=1,
+        show_default=True,
+        help="0 computes on the CPU; with several, each gets a process of its own.",
+    ),
     click.option("--revision", help="Commit, branch or tag of the model on the hub."),
     click.option("-q", "--quiet", is_flag=True, help="Only errors on stderr."),
     click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Score the first N segments of each file."),
     click.option("--offline", is_flag=True, help="Fetch nothing."),
     click.option("--record", metavar="FILE", help="Keep every answer in a .jsonl file, and reuse those it holds."),
+    click.option("--no-cache", is_flag=True, help="Neither reuse answers given before nor keep new ones."),
     click.option(
         "--max-failed",
         type=click.FloatRange(0, 1),
@@ -103,12 +128,16 @@ def score_files(
     batch_size: int,
     gpus: int,
     quiet: bool,
+    no_cache: bool,
+    engine: tuple[str, ...],
+    writer: JsonLines | None = None,
     **scorer_options: Any,
 ) -> dict[str, Prediction]:
     """Read, score, and note the signature. By hypothesis file.
 
     Args:
         output: where the result will go, which is checked before anything is computed.
+        writer: gets every segment as it comes.
     """
     from promptmetric.inputs import read_samples
     from promptmetric.scorer import Scorer
@@ -120,10 +149,25 @@ def score_files(
         raise InputError("--max-failed must be a number from 0 to 1.")
     systems = read_samples(sources, hypotheses, limit)
     check_output(output, [sources, *hypotheses, *(scorer_options[name] for name in ("record", "model", "prompt"))])
-    with Scorer(**scorer_options) as scorer:
-        predictions = scorer.predict_systems(systems, batch_size, gpus, progress_bar=not quiet)
+    each = writer.begin({name: len(samples) for name, samples in systems.items()}) if writer else None
+    with Scorer(**scorer_options, **_engine_arguments(engine), cache=not no_cache) as scorer:
+        predictions = scorer.predict_systems(systems, batch_size, gpus, progress_bar=not quiet, each=each)
     logger.info("signature %s", next(iter(predictions.values())).signature)
     return predictions
+
+
+def _engine_arguments(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """Values are read as JSON where they are JSON, else as text."""
+    arguments: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.isidentifier():
+            raise InputError(f"--engine {pair}: not NAME=VALUE.")
+        try:
+            arguments[name] = json.loads(value)
+        except ValueError:
+            arguments[name] = value
+    return arguments
 
 
 def exit_if_too_many_failed(ctx: click.Context, predictions: Mapping[str, Prediction], max_failed: float) -> None:

@@ -9,10 +9,18 @@ from promptmetric.decoding.labels import read_label
 from promptmetric.decoding.mqm import read_errors
 from promptmetric.decoding.normalise import normalise
 from promptmetric.decoding.numeric import read_json, read_number
-from promptmetric.scale import LabelScale, MqmScale, Scale
+from promptmetric.scale import LabelScale, LikelihoodScale, MqmScale, Scale
 from promptmetric.types import Reading
 
-Decode = Literal["text", "as-published"]
+Decode = Literal["text", "as-published", "expected", "likelihood", "likelihood-pmi"]
+"""How a score is got from a model.
+
+- `text`: our parser reads the answer.
+- `as-published`: the extraction of the PrExMe paper reads it.
+- `expected`: the mean of the scale's labels, weighted by how probable each is as the beginning of the answer.
+- `likelihood`: the mean log-probability of the hypothesis' tokens.
+- `likelihood-pmi`: the same, less what it is where the source is hidden.
+"""
 
 __all__ = ["Decode", "read_answer"]
 
@@ -31,6 +39,8 @@ def read_answer(text: str, scale: Scale, decode: Decode = "text", *, complete: b
         return read_as_published(text, scale)
     if isinstance(scale, LabelScale):
         reading = read_label(normalise(text), scale, complete=complete)
+    elif isinstance(scale, LikelihoodScale):
+        return Reading(None, reason="the prompt asks for no judgment")
     elif isinstance(scale, MqmScale):
         reading = read_errors(normalise(text), scale)
     elif scale.json_field:

@@ -1,6 +1,7 @@
 """Asks every distinct question once and hands each answer to every segment that asked it."""
 
+from promptmetric.execution.cache import AnswerCache, open_cache
 from promptmetric.execution.progress import Progress
-from promptmetric.execution.runner import ask
+from promptmetric.execution.runner import Ask, ask, asker
 
-__all__ = ["Progress", "ask"]
+__all__ = ["AnswerCache", "Ask", "Progress", "ask", "asker", "open_cache"]

@@ -35,6 +35,12 @@ class Part(BaseModel):
     fixes: str | None = None
 
 
+class Base(Part):
+    """A base: knows what announces the judgment where an explanation comes first."""
+
+    marker: str | None = None
+
+
 class Format(Part):
     """A format requirement: also knows the scale it asks for."""
 
@@ -51,7 +57,7 @@ class Grid(BaseModel):
 
     paper: str
     max_tokens: int
-    bases: tuple[Part, ...] = Field(min_length=1)
+    bases: tuple[Base, ...] = Field(min_length=1)
     descriptions: tuple[Part, ...] = Field(min_length=1)
     formats: tuple[Format, ...] = Field(min_length=1)
 
@@ -95,6 +101,7 @@ def build(prompt_id: str) -> PromptSpec:
         messages=(Turn(role="user", content=content),),
         scale=form.scale,
         max_tokens=axes.max_tokens,
+        marker=base.marker,
         provenance=Provenance(
             paper=axes.paper,
             table=", ".join(part.table or "mended" for part in chosen),

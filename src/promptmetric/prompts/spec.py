@@ -8,12 +8,12 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from promptmetric.errors import PromptError
 from promptmetric.prompts.languages import LanguagePair, language_name
 from promptmetric.prompts.templates import fill, placeholders
-from promptmetric.scale import Scale
+from promptmetric.scale import LikelihoodScale, Scale
 from promptmetric.types import Message, Sample, Task
 
 PLACEHOLDERS = {
@@ -66,6 +66,8 @@ class PromptSpec(BaseModel):
         messages: the chat turns.
         scale: what the model is asked to answer with.
         max_tokens: the most tokens an answer needs.
+        marker: what stands right before the judgment in an answer that begins with an explanation.
+        decode: how answers are read where the caller leaves it open.
         provenance: the paper, table and row it comes from.
         defect: what is wrong with it as published.
     """
@@ -78,6 +80,8 @@ class PromptSpec(BaseModel):
     messages: tuple[Turn, ...] = Field(min_length=1)
     scale: Scale
     max_tokens: int = Field(default=180, ge=1)
+    marker: str | None = Field(default=None, min_length=1)
+    decode: Literal["text", "expected", "likelihood", "likelihood-pmi"] | None = None
     provenance: Provenance | None = None
     defect: str | None = None
 
@@ -87,6 +91,16 @@ class PromptSpec(BaseModel):
         if not any("hyp" in placeholders(turn.content) for turn in messages):
             raise ValueError("no message shows {{ hyp }}: every hypothesis would get the same score")
         return messages
+
+    @model_validator(mode="after")
+    def _ends_with_the_text_to_be_scored(self) -> PromptSpec:
+        ends = self.messages[-1].role == "assistant" and self.messages[-1].content in ("{{ hyp }}", "{{ src }}")
+        if isinstance(self.scale, LikelihoodScale) != ends:
+            raise ValueError(
+                "a prompt with a likelihood scale, and no other, ends with an assistant's turn that is just "
+                "{{ hyp }} or {{ src }}"
+            )
+        return self
 
     @classmethod
     def load(cls, path: Path | Traversable) -> PromptSpec:
@@ -112,8 +126,8 @@ class PromptSpec(BaseModel):
 
     @property
     def content_hash(self) -> str:
-        """Eight hex digits over everything that can change a score: messages, scale and max_tokens."""
-        content = self.model_dump_json(include={"messages", "scale", "max_tokens"})
+        """Eight hex digits over everything that can change a score: messages, scale, max_tokens and marker."""
+        content = self.model_dump_json(include={"messages", "scale", "max_tokens"}) + (self.marker or "")
         return hashlib.sha256(content.encode()).hexdigest()[:8]
 
     @property

@@ -7,6 +7,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from promptmetric.types import Prediction, Segment, Status
@@ -56,13 +57,65 @@ def _json(predictions: Mapping[str, Prediction], only_system: bool) -> str:
 
 
 def _jsonl(predictions: Mapping[str, Prediction], only_system: bool) -> str:
-    """A line a segment (`"type": "segment"`), then one for its system (`"type": "system"`) with the signature."""
-    lines: list[dict[str, Any]] = []
-    for name, prediction in predictions.items():
-        if not only_system:
-            lines += [{"type": "segment", "file": name, **_segment(segment)} for segment in prediction.segments]
-        lines.append({"type": "system", **_system(name, prediction), "signature": prediction.signature})
-    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    """A line a segment (`"type": "segment"`), then one a system (`"type": "system"`) with the signature."""
+    lines: list[str] = []
+    if not only_system:
+        lines += [
+            _segment_line(name, segment) for name, prediction in predictions.items() for segment in prediction.segments
+        ]
+    lines += [_system_line(name, prediction) for name, prediction in predictions.items()]
+    return "".join(lines)
+
+
+def _segment_line(name: str, segment: Segment) -> str:
+    return json.dumps({"type": "segment", "file": name, **_segment(segment)}, ensure_ascii=False) + "\n"
+
+
+def _system_line(name: str, prediction: Prediction) -> str:
+    fields = {"type": "system", **_system(name, prediction), "signature": prediction.signature}
+    return json.dumps(fields, ensure_ascii=False) + "\n"
+
+
+class JsonLines:
+    """Writes JSON lines while segments come, in input order, whatever the order in which they finish.
+
+    Segments that a mean will be imputed for are written once it is known, after all others; then the systems.
+
+    Args:
+        write: takes a line.
+        imputes: whether segments without a score get the mean of the others.
+    """
+
+    def __init__(self, write: Callable[[str], None], *, imputes: bool) -> None:
+        self._write = write
+        self._imputes = imputes
+        self._places: list[tuple[str, int]] = []
+        self._waiting: dict[int, Segment] = {}
+        self._next = 0
+        self._put_off: list[tuple[str, int]] = []
+
+    def begin(self, sizes: Mapping[str, int]) -> Callable[[Segment], None]:
+        """Start with the number of segments of each file. Returns what takes segments numbered through all files."""
+        self._places = [(name, index) for name, size in sizes.items() for index in range(size)]
+        return self._add
+
+    def _add(self, segment: Segment) -> None:
+        self._waiting[segment.index] = segment
+        while self._next in self._waiting:
+            ready = self._waiting.pop(self._next)
+            name, index = self._places[self._next]
+            self._next += 1
+            if ready.status == "failed" and self._imputes:
+                self._put_off.append((name, index))
+            else:
+                self._write(_segment_line(name, replace(ready, index=index)))
+
+    def finish(self, predictions: Mapping[str, Prediction]) -> None:
+        """Write what waited for the mean, and the systems."""
+        for name, index in self._put_off:
+            self._write(_segment_line(name, predictions[name].segments[index]))
+        for name, prediction in predictions.items():
+            self._write(_system_line(name, prediction))
 
 
 def _tsv(predictions: Mapping[str, Prediction], only_system: bool) -> str:
@@ -111,6 +164,12 @@ def _segment(segment: Segment) -> dict[str, Any]:
     }
     if segment.errors:
         fields["errors"] = [{"severity": error.severity, "text": error.text} for error in segment.errors]
+    if segment.distribution:
+        belief = segment.distribution
+        fields["distribution"] = {label: round(p, 6) for label, p in belief.probabilities.items() if p >= 5e-7}
+        fields |= {"label_mass": belief.mass, "entropy": belief.entropy, "mode": belief.mode}
+    if segment.samples:
+        fields["samples"] = [{"seed": one.seed, "raw": one.raw, "text": one.text} for one in segment.samples]
     return fields
 
 

@@ -1,0 +1,207 @@
+"""Log-probabilities from a causal language model of transformers, with the work of a shared prefix done once.
+
+Sequences are padded on the right, so that every token keeps its true position and its true neighbours in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import transformers
+
+from promptmetric.backends.batches import common_prefix
+from promptmetric.backends.tries import Visit
+
+_MOST_LOGITS = 2**27
+"""Logits computed at once where a whole text is scored: half a GiB in float32."""
+
+
+class PrefixReader:
+    """Computes sequences of token ids on a model; remembers the last shared prefix.
+
+    Args:
+        model: a causal language model.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self.device = model.device
+        config = model.config.get_text_config()
+        layers = getattr(config, "layer_types", None) or ["full_attention"]
+        self._shares = set(layers) <= {"full_attention", "sliding_attention"} and not getattr(
+            model, "_is_stateful", False
+        )
+        self._window = getattr(config, "sliding_window", None) if "sliding_attention" in layers else None
+        self._masks = model.config._attn_implementation in ("sdpa", "eager")
+        self._kept: tuple[list[int], Any] | None = None
+
+    def labels(self, sequences: Sequence[list[int]], shared: int) -> LabelVisits:
+        """Begin to read labels after sequences of which the first `shared` tokens are equal."""
+        if not self._shares:
+            return LabelVisits(self, sequences, None, 0)
+        return LabelVisits(self, sequences, self._prefix(list(sequences[0][:shared])), shared)
+
+    def texts(self, sequences: Sequence[list[int]], starts: Sequence[int], shared: int) -> Iterator[float]:
+        """The log-probability of each sequence from its start on. `shared` is below every start."""
+        prefix = self._prefix(list(sequences[0][:shared])) if self._shares else None
+        shared = shared if self._shares else 0
+        longest = max(map(len, sequences)) - shared
+        vocabulary = self._model.config.get_text_config().vocab_size
+        rows = max(1, _MOST_LOGITS // (longest * vocabulary))
+        for first in range(0, len(sequences), rows):
+            some = [sequence[shared:] for sequence in sequences[first : first + rows]]
+            logits, _ = self.forward(some, prefix, shared, keep=0)
+            for row, tokens in enumerate(some):
+                start = starts[first + row] - shared
+                wanted = torch.tensor(tokens[start:], device=logits.device)
+                part = logits[row, start - 1 : len(tokens) - 1].float().log_softmax(-1)
+                yield float(part.gather(1, wanted[:, None]).double().sum())
+
+    def _prefix(self, tokens: list[int]) -> Any:
+        """The keys and values of a prefix, computed from where it differs from the last one."""
+        if not tokens:
+            return None
+        known, cache = self._kept or ([], None)
+        common = common_prefix(known, tokens)
+        cache = _copies(cache, 1, common) if common else None
+        if common < len(tokens):
+            _, cache = self.forward([tokens[common:]], cache, common, keep=1)
+        self._kept = (tokens, cache)
+        return cache
+
+    def forward(
+        self, rows: Sequence[Sequence[int]], prefix: Any, past: int, keep: int | torch.Tensor
+    ) -> tuple[torch.Tensor, Any]:
+        """One pass over rows of token ids that follow a prefix of length `past`. Logits and the new cache."""
+        width = max(map(len, rows))
+        ids = torch.tensor([[*row, *([0] * (width - len(row)))] for row in rows], device=self.device)
+        real = torch.tensor([[1] * (past + len(row)) + [0] * (width - len(row)) for row in rows], device=self.device)
+        cache: Any = None
+        if self._shares:  # a cache of the model's own making would forget what is outside a sliding window
+            cache = transformers.DynamicCache() if prefix is None else _copies(prefix, len(rows), past)
+        output = self._model(
+            input_ids=ids, attention_mask=real, past_key_values=cache, use_cache=self._shares, logits_to_keep=keep
+        )
+        return output.logits, cache
+
+    def follow(
+        self, cache: Any, lengths: Sequence[int], filled: int, paths: Sequence[Sequence[Sequence[int]]]
+    ) -> torch.Tensor:
+        """One pass over several continuations of every row side by side, none of which sees another.
+
+        Args:
+            cache: keys and values of the rows, `filled` wide, to which those of the continuations are added.
+            lengths: how much of it is each row's own; what follows is padding or earlier continuations.
+            filled: width of the cache.
+            paths: each row's continuations, as token ids.
+        """
+        flat = [[token for path in row for token in path] for row in paths]
+        width = max(map(len, flat))
+        ids = torch.tensor([[*row, *([0] * (width - len(row)))] for row in flat])
+        positions = torch.zeros(len(flat), width, dtype=torch.long)
+        seen = torch.zeros(len(flat), 1, width, filled + width, dtype=torch.bool)
+        for row, own in enumerate(lengths):
+            seen[row, :, :, :own] = True  # for padding as well: a token that sees nothing is not a number
+            column = 0
+            for path in paths[row]:
+                for depth in range(len(path)):
+                    positions[row, column + depth] = own + depth
+                    seen[row, :, column + depth, filled + column : filled + column + depth + 1] = True
+                column += len(path)
+        dtype = self._model.dtype
+        mask = torch.zeros(seen.shape, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)
+        output = self._model(
+            input_ids=ids.to(self.device),
+            position_ids=positions.to(self.device),
+            attention_mask=mask.to(self.device),
+            past_key_values=cache,
+            use_cache=True,
+        )
+        return output.logits
+
+    def can_follow(self, longest: int) -> bool:
+        """Whether continuations may be computed side by side with this engine's attention."""
+        return self._shares and self._masks and (self._window is None or longest <= self._window)
+
+
+class LabelVisits:
+    """Answers visits to the label trees of one batch of prompts; keeps their keys and values between levels."""
+
+    def __init__(self, reader: PrefixReader, sequences: Sequence[list[int]], prefix: Any, shared: int) -> None:
+        self._reader = reader
+        self._sequences = sequences
+        self._prefix = prefix
+        self._shared = shared
+        self._cache: Any = None
+        self._filled = 0
+
+    def look(self, visits: list[Visit]) -> list[Mapping[int, float]]:
+        """Log-probabilities of the wanted tokens after each visit's prompt and path."""
+        if not visits[0][1]:
+            return self._first(visits)
+        if self._reader.can_follow(self._filled + sum(len(path) for _, path, _ in visits)):
+            return self._follow(visits)
+        return self._again(visits)
+
+    def _first(self, visits: list[Visit]) -> list[Mapping[int, float]]:
+        rows = [sequence[self._shared :] for sequence in self._sequences]
+        ends = sorted({len(row) - 1 for row in rows})
+        place = {end: number for number, end in enumerate(ends)}
+        logits, self._cache = self._reader.forward(
+            rows, self._prefix, self._shared, torch.tensor(ends, device=self._reader.device)
+        )
+        self._filled = self._shared + max(map(len, rows))
+        return [_wanted(logits[prompt, place[len(rows[prompt]) - 1]], tokens) for prompt, _, tokens in visits]
+
+    def _follow(self, visits: list[Visit]) -> list[Mapping[int, float]]:
+        paths: list[list[Sequence[int]]] = [[] for _ in self._sequences]
+        places: list[tuple[int, int]] = []
+        for prompt, path, _ in visits:
+            paths[prompt].append(path)
+            places.append((prompt, sum(map(len, paths[prompt])) - 1))
+        logits = self._reader.follow(self._cache, [len(sequence) for sequence in self._sequences], self._filled, paths)
+        self._filled += max(sum(map(len, row)) for row in paths)
+        return [
+            _wanted(logits[row, column], tokens) for (row, column), (_, _, tokens) in zip(places, visits, strict=True)
+        ]
+
+    def _again(self, visits: list[Visit]) -> list[Mapping[int, float]]:
+        """Without continuations side by side: every visit as a sequence of its own, one at a time."""
+        answers = []
+        for prompt, path, tokens in visits:
+            logits, _ = self._reader.forward([[*self._sequences[prompt], *path]], None, 0, keep=1)
+            answers.append(_wanted(logits[0, -1], tokens))
+        return answers
+
+
+def _wanted(logits: torch.Tensor, tokens: Sequence[int]) -> Mapping[int, float]:
+    logprobs = logits.float().log_softmax(-1)[torch.tensor(list(tokens), device=logits.device)]
+    return dict(zip(tokens, logprobs.tolist(), strict=True))
+
+
+def _copies(cache: Any, count: int, length: int) -> Any:
+    """A new cache with the first `length` tokens of a one-row cache in each of `count` rows."""
+    copies = transformers.DynamicCache()
+    for number, layer in enumerate(cache.layers):
+        keys, values = (part[:, :, :length].expand(count, -1, -1, -1) for part in (layer.keys, layer.values))
+        copies.update(keys, values, number)
+    return copies
+
+
+@contextmanager
+def float32_head(model: Any) -> Iterator[None]:
+    """Compute logits in float32 for a while: bfloat16 rounds those of about 20 to steps of an eighth."""
+    head = model.get_output_embeddings()
+    if not isinstance(head, torch.nn.Linear) or head.weight.dtype not in (torch.bfloat16, torch.float16):
+        yield
+        return
+    bias = head.bias.float() if head.bias is not None else None
+    weight = head.weight
+    head.forward = lambda hidden: torch.nn.functional.linear(hidden.float(), weight.float(), bias)
+    try:
+        yield
+    finally:
+        del head.forward

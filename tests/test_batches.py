@@ -1,0 +1,51 @@
+"""Batches: every sequence once, shared prefixes right, and never dearer than leaving the order alone."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from promptmetric.backends.batches import common_prefix, deal
+
+token = st.integers(0, 2)
+sequences = st.lists(st.lists(token, min_size=2, max_size=12), min_size=0, max_size=20)
+
+
+@given(sequences, st.integers(1, 5), st.data())
+def test_every_sequence_is_computed_once_with_a_prefix_it_has(
+    items: list[list[int]], batch_size: int, data: st.DataObject
+) -> None:
+    own = [data.draw(st.integers(1, len(item))) for item in items]
+    batches = deal(items, own, batch_size)
+    assert sorted(i for batch in batches for i in batch.members) == list(range(len(items)))
+    for batch in batches:
+        assert 1 <= len(batch.members) <= batch_size
+        first = items[batch.members[0]][: batch.shared]
+        assert all(items[i][: batch.shared] == first for i in batch.members)
+        assert all(batch.shared <= len(items[i]) - own[i] for i in batch.members)
+
+
+def test_hypotheses_of_one_source_share_it() -> None:
+    header = [9] * 30
+    items = [[*header, *[source] * 200, *[7, system, 8]] for system in range(8) for source in range(3)]
+    batches = deal(items, [1] * len(items), 16)
+    assert sorted(batch.shared for batch in batches) == [231, 231, 231]
+
+
+def test_strangers_are_sorted_by_length_and_share_their_header() -> None:
+    items = [[9, 9, 9, source, *[source] * (10 * source)] for source in range(1, 9)]
+    batches = deal(items, [1] * 8, 4)
+    assert [batch.members for batch in batches] == [(7, 6, 5, 4), (3, 2, 1, 0)]
+    assert all(batch.shared == 3 for batch in batches)
+
+
+def test_a_large_family_is_split_evenly() -> None:
+    items = [[source] * 100 + [n] for source in (1, 2) for n in range(17)]
+    assert [len(batch.members) for batch in deal(items, [1] * 34, 16)] == [8, 9, 8, 9]
+
+
+@given(st.lists(token), st.lists(token))
+def test_common_prefix(one: list[int], other: list[int]) -> None:
+    length = common_prefix(one, other)
+    assert one[:length] == other[:length]
+    assert one[: length + 1] != other[: length + 1] or length == min(len(one), len(other))

@@ -1,0 +1,166 @@
+"""Label probabilities and likelihoods from transformers, against the plain computation without cache or batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from promptmetric.errors import BackendError
+from promptmetric.types import LabelRequest, LikelihoodRequest, Message
+
+pytestmark = pytest.mark.engine
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from promptmetric.backends.transformers import TransformersBackend  # noqa: E402
+
+SOURCES = ("The ferry leaves at six. " * 4, "Nobody had seen the key, so they climbed in by the window.")
+HYPOTHESES = (
+    "Die Fähre fährt um sechs.",
+    "Niemand sah den Schlüssel.",
+    "Fähre",
+    "Sie stiegen durchs Fenster ein. " * 3,
+)
+NUMBERS = (-10, -1, 0, 1, 8, 10, 85, 100)
+LABELS = (*(f"{space}{n}" for n in NUMBERS for space in ("", " ")), "good", " good", "catastrophic")
+SHAPES: dict[str, Callable[[int], Any]] = {
+    "llama": lambda vocabulary: transformers.LlamaConfig(vocab_size=vocabulary, num_key_value_heads=2, **SMALL),
+    "sliding window": lambda vocabulary: transformers.MistralConfig(
+        vocab_size=vocabulary, num_key_value_heads=2, sliding_window=24, **SMALL
+    ),
+    "windows in every other layer": lambda vocabulary: transformers.Gemma2Config(
+        vocab_size=vocabulary, num_key_value_heads=2, sliding_window=24, head_dim=8, **SMALL
+    ),
+    "eager": lambda vocabulary: transformers.LlamaConfig(
+        vocab_size=vocabulary, num_key_value_heads=2, attn_implementation="eager", **SMALL
+    ),
+    "learned positions": lambda vocabulary: transformers.GPT2Config(
+        vocab_size=vocabulary, n_embd=32, n_layer=2, n_head=4, n_positions=256
+    ),
+}
+SMALL: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 256,
+}
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def backend(request: pytest.FixtureRequest, embedded_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("tiny") / "model"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(embedded_folder)
+    torch.manual_seed(0)
+    config = SHAPES[request.param](len(tokenizer))
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    for parameter in model.parameters():  # weights as drawn by default make every token almost equally likely
+        parameter.data *= 4
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    opened = TransformersBackend(folder, gpus=0, dtype=torch.float32)
+    yield opened
+    opened.close()
+
+
+def prompts() -> list[tuple[Message, ...]]:
+    return [(Message("user", f"Rate it.\n{s}\n{h}\nScore: "),) for s in SOURCES for h in HYPOTHESES]
+
+
+def plain(backend: Any, tokens: Sequence[int]) -> Any:
+    """Log-probabilities of every token at every place, by one pass over the whole sequence."""
+    with torch.inference_mode():
+        return backend._model(torch.tensor([list(tokens)])).logits[0].double().log_softmax(-1)
+
+
+def by_hand(backend: Any, prompt: list[int], labels: Sequence[str]) -> list[float]:
+    """Probabilities of labels, each longer one taken from the shorter one that begins it."""
+    paths = [backend._tokens.continuation(label) for label in labels]
+    prefixes = {path[:end] for path in paths for end in range(1, len(path) + 1)}
+    after = {path: plain(backend, [*prompt, *path])[-1] for path in {prefix[:-1] for prefix in prefixes}}
+
+    def probability(path: tuple[int, ...]) -> float:
+        return math.exp(sum(float(after[path[:i]][path[i]]) for i in range(len(path))))
+
+    found = []
+    for path in paths:
+        longer = {other[: len(path) + 1] for other in paths if len(other) > len(path) and other[: len(path)] == path}
+        found.append(probability(path) - sum(map(probability, longer)))
+    return found
+
+
+@pytest.mark.parametrize("batch_size", [3, 16])
+def test_labels_equal_the_plain_computation(backend: Any, batch_size: int) -> None:
+    requests = [LabelRequest(prompt, LABELS) for prompt in prompts()]
+    answers = dict(backend.read_labels(requests, batch_size))
+    assert len(answers) == 8
+    for position in (0, 7):
+        expected = by_hand(backend, backend._tokens.encode(requests[position].prompt), LABELS)
+        found = [math.exp(value) for value in answers[position].logprobs]
+        assert found == pytest.approx(expected, abs=1e-5 + answers[position].unread)
+        assert answers[position].unread < 1e-2 * sum(found)
+
+
+@pytest.mark.parametrize("batch_size", [3, 16])
+def test_likelihoods_equal_the_plain_computation(backend: Any, batch_size: int) -> None:
+    requests = [LikelihoodRequest((Message("user", source),), hyp) for source in SOURCES for hyp in HYPOTHESES]
+    answers = dict(backend.score_texts(requests, batch_size))
+    for position, request in enumerate(requests):
+        prompt, text = backend._tokens.encode(request.prompt), backend._tokens.continuation(request.text)
+        logprobs = plain(backend, [*prompt, *text])
+        expected = sum(float(logprobs[len(prompt) - 1 + i, token]) for i, token in enumerate(text))
+        assert answers[position].logprob == pytest.approx(expected, abs=1e-3)
+        assert (answers[position].tokens, answers[position].prompt_tokens) == (len(text), len(prompt))
+
+
+def test_a_shared_prefix_is_computed_once(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed = 0
+    forward = type(backend._reader).forward
+
+    def counting(self: Any, rows: Any, prefix: Any, past: int, keep: Any) -> Any:
+        nonlocal computed
+        computed += len(rows) * max(map(len, rows))
+        return forward(self, rows, prefix, past, keep)
+
+    monkeypatch.setattr(type(backend._reader), "forward", counting)
+    requests = [LabelRequest((Message("user", f"{SOURCES[0] * 5}\n{h}"),), ("good", "bad")) for h in HYPOTHESES * 4]
+    requests = [LabelRequest((*r.prompt, Message("assistant", str(n))), r.labels) for n, r in enumerate(requests)]
+    list(backend.read_labels(requests, 16))
+    one_by_one = sum(len(backend._tokens.encode(request.prompt)) for request in requests)
+    assert computed < 0.5 * one_by_one
+
+
+def test_over_long_prompts_are_reported_with_their_overflow(backend: Any) -> None:
+    long, short = (Message("user", "word " * 400),), (Message("user", "word"),)
+    labels = dict(backend.read_labels([LabelRequest(long, LABELS), LabelRequest(short, LABELS)]))
+    assert labels[0].overflow > 100
+    assert set(labels[0].logprobs) == {-math.inf}
+    assert labels[1].overflow == 0
+    texts = dict(backend.score_texts([LikelihoodRequest(short, "word " * 400), LikelihoodRequest(short, "word")]))
+    assert (texts[0].overflow > 100, texts[1].overflow) == (True, 0)
+
+
+def test_nothing_precedes_an_empty_prompt(backend: Any) -> None:
+    if backend._tokens.encode(""):
+        pytest.skip("this tokenizer begins every prompt with a token")
+    with pytest.raises(BackendError, match="without a prompt"):
+        list(backend.score_texts([LikelihoodRequest("", "text")]))
+
+
+def test_bfloat16_reads_as_float32_does(embedded_folder: Path) -> None:
+    """The output layer computes in float32, so that only the rounding of the layers below remains."""
+    requests = [LabelRequest(prompt, ("good", "bad", "Good", "Bad", "1", "5")) for prompt in prompts()[:4]]
+    exact = TransformersBackend(embedded_folder, gpus=0, dtype=torch.float32)
+    rounded = TransformersBackend(embedded_folder, gpus=0, dtype=torch.bfloat16)
+    pairs = zip(dict(exact.read_labels(requests)).items(), dict(rounded.read_labels(requests)).items(), strict=True)
+    gaps = [abs(a - b) for (_, one), (_, other) in pairs for a, b in zip(one.logprobs, other.logprobs, strict=True)]
+    assert sum(gaps) / len(gaps) < 0.1
+    assert (
+        len({round(8 * value, 3) % 1 for _, answer in rounded.read_labels(requests) for value in answer.logprobs}) > 4
+    )
+    assert rounded._model.lm_head.weight.dtype == torch.bfloat16
