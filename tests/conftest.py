@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,13 @@ def embedded_folder() -> Path:
     except PromptmetricError as error:
         skip_or_fail(str(error))
         raise AssertionError from error
+
+
+@pytest.fixture(autouse=True)
+def _own_logger_level() -> Iterator[None]:
+    """A command with `-q` silences the logger for the rest of its process, which here is that of all tests."""
+    yield
+    logging.getLogger("promptmetric").setLevel(logging.NOTSET)
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -13,14 +14,17 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from promptmetric import Scorer
+from promptmetric.bench import baselines
 from promptmetric.bench import run as bench_run
-from promptmetric.bench.run import run_suite
+from promptmetric.bench.run import SuiteResult, run_suite
 from promptmetric.bench.suite import Suite, cells_of, load_suite, shipped_suites
 from promptmetric.cli import cli
 from promptmetric.errors import InputError
-from promptmetric.prompts import get_prompt
+from promptmetric.prompts import get_prompt, recommend
+from promptmetric.report import figures
 from promptmetric.report.bench import as_json, write_results
-from promptmetric.types import Sample
+from promptmetric.types import EMBEDDED_MODEL, Sample
 
 PROMPTS = {
     "hundred": "Rate {{ hyp }} as a translation of {{ src }} from 0 to 100. Score:",
@@ -166,9 +170,9 @@ def test_two_metrics_of_one_name_are_refused_before_anything_is_scored(
 
 def test_what_is_named_twice_is_measured_once(home: Path) -> None:
     loaded = suite(home)
-    models = loaded.runs[0].models * 2
+    models, sets = loaded.runs[0].models * 2, loaded.runs[0].sets * 2
     (part,) = run_suite(
-        suite(home, baselines=("chrf", "chrf"), models=models), home / "out", draws=20, progress_bar=False
+        suite(home, baselines=("chrf", "chrf"), models=models, sets=sets), home / "out", draws=20, progress_bar=False
     ).sets
     assert [one.label for one in part.scored].count("chrf") == 1
     assert len(part.scored) == 2 * 2 + 2
@@ -214,14 +218,14 @@ def test_baselines_are_scored_anew_where_the_language_is_another(home: Path, mon
 
 def test_parts_of_one_set_are_told_apart(home: Path) -> None:
     use = suite(home).runs[0].sets[0]
-    cuts = (use.model_copy(update={"first": 60}), use.model_copy(update={"segments": 10, "seed": 3}), use, use)
+    cuts = (use.model_copy(update={"first": 60}), use.model_copy(update={"segments": 10, "seed": 3}), use)
     result = run_suite(suite(home, models=(), sets=cuts), home / "out", draws=20, progress_bar=False)
     report = write_results(result, home / "out").read_text(encoding="utf-8")
     titles = [line for line in report.splitlines() if line.startswith("## ")]
-    assert len(set(titles)) == 4
+    assert len(set(titles)) == 3
     assert "(first 60 rows)" in titles[0]
     assert "(10 segments drawn with seed 3)" in titles[1]
-    assert len(list((home / "out/figures").iterdir())) == 4
+    assert len(list((home / "out/figures").iterdir())) == 3
     cells = as_json(result)["cells"]
     assert len({(one["section"], one["metric"]) for one in cells}) == len(cells)
     assert [next(one["cut"] for one in cells if one["section"] == at) for at in (1, 2, 3)] == [
@@ -292,9 +296,19 @@ def test_the_grid_of_phase_1_has_720_prompts() -> None:
     ("text", "message"),
     [
         ("name =", "not valid TOML"),
-        ('name = "x"\nabout = "y"\n[[runs]]\nsets = [{ nam = "z" }]', r"runs\.0\.sets\.0\.(name|nam)"),
-        ('name = "x"\nabout = "y"\n[[runs]]\nsets = [{ name = "z", first = 0 }]', "greater than 0"),
-        ('name = "x"\nabout = "y"\n[[runs]]\nsets = []\nbaselines = ["blue"]', "bleu"),
+        ('name = "x"\n[[runs]]\nsets = [{ nam = "z" }]', "run 1, set 1: there is no key 'nam'; there is: name"),
+        ('name = "x"\n[[runs]]\nsets = [{ name = "z", first = 0 }]', "run 1, set 1: 'first' must be greater than 0"),
+        ('name = "x"\n[[runs]]\nsets = [{ name = "z", first = "a" }]', "'first' must be a whole number"),
+        ('name = "x"\n[[runs]]\nsets = []', "run 1: 'sets' must not be empty"),
+        ('name = "x"\n[[runs]]\nsets = ["z"]', r'run 1: \'sets, entry 1\' must be a table, such as \{ name = "…" \}'),
+        ('name = "x"\n[[runs]]\nsets = "z"', r"run 1: 'sets' must be a list, such as \["),
+        ('name = "x"\nruns = []', "'runs' must not be empty"),
+        ('[[runs]]\nsets = [{ name = "z" }]', "toml: 'name' is missing"),
+        ('name = "x"\n[[runs]]\nsets = [{ name = "z" }]\nmodels = [1]', "run 1: 'models, entry 1' must be a text"),
+        (
+            'name = "x"\n[[runs]]\nsets = [{ name = "z" }]\nbaselines = ["blue"]',
+            "run 1: 'baselines, entry 1' is 'blue', which must be one of 'bleu', 'chrf'",
+        ),
     ],
 )
 def test_a_broken_suite_says_where(tmp_path: Path, text: str, message: str) -> None:
@@ -302,6 +316,89 @@ def test_a_broken_suite_says_where(tmp_path: Path, text: str, message: str) -> N
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=message):
         load_suite(str(path))
+
+
+def test_a_run_that_measures_nothing_is_refused(home: Path) -> None:
+    use = suite(home).runs[0].sets[0].model_copy(update={"scores": ()})
+    nothing = suite(home, models=(), baselines=(), sets=(use,))
+    with pytest.raises(InputError, match="tiny, run 1: there is nothing to measure"):
+        run_suite(nothing, home / "out")
+    assert bench_run.planned_cells(nothing, ["auto"])[0][0].model == EMBEDDED_MODEL, "a model may be named with -m"
+
+
+def test_a_plan_says_once_what_is_left_out(home: Path) -> None:
+    text = (home / "suite.toml").read_text(encoding="utf-8").replace(f"{home}/judged.jsonl", "no/such-set")
+    (home / "wrong.toml").write_text(text, encoding="utf-8")
+    plan = CliRunner().invoke(cli, ["bench", str(home / "wrong.toml"), "--plan"])
+    assert plan.exit_code == 2
+    assert plan.output.count("no set and no file is named") == 1
+    run = CliRunner().invoke(cli, ["bench", str(home / "wrong.toml"), "-o", str(home / "out")])
+    assert run.exit_code == 2
+    assert run.output.count("no set and no file is named") == 1
+
+
+def test_quick_without_its_data_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROMPTMETRIC_CACHE", str(tmp_path))
+    monkeypatch.delenv("PROMPTMETRIC_DATA", raising=False)
+    result = CliRunner().invoke(cli, ["bench", "quick", "-o", str(tmp_path / "out")])
+    assert result.exit_code == 2
+    assert "promptmetric data add wmt23/en-de ~/.mt-metrics-eval" in result.stderr
+    assert "promptmetric data add summeval FOLDER" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_prompt_of_a_recording_is_that_of_its_model(home: Path, record: Callable[..., str]) -> None:
+    chosen = recommend("tower-13b").prompt
+    assert chosen != recommend("answers.jsonl").prompt
+    (home / "answers.jsonl").unlink()
+    answers = record([Sample("a", "b")], ["1"], model="Unbabel/TowerInstruct-13B-v0.1")
+    cells, _ = bench_run.planned_cells(suite(home, prompts=("default",), decodes=("text",)), [answers])
+    assert [cell.prompt for cell in cells] == [chosen]
+    assert Scorer(answers).prompt.id == chosen
+
+
+def test_the_signature_names_the_pair_of_the_set(home: Path, record: Callable[..., str]) -> None:
+    loaded = suite(home)
+    use = loaded.runs[0].sets[0]
+    paired = use.model_copy(update={"name": f"{use.name}:en-de"})
+    (part,) = run_suite(suite(home, sets=(paired,)), home / "out", draws=20, progress_bar=False).sets
+    assert "|langs:en-de|" in next(one.signature for one in part.scored if one.cell)
+
+
+def test_baselines_are_scored_anew_with_another_library(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    plain = bench_run.baseline_scores
+
+    def counting(name: str, *args: Any, **options: Any) -> Any:
+        asked.append(name)
+        return plain(name, *args, **options)
+
+    monkeypatch.setattr(bench_run, "baseline_scores", counting)
+    for number in ("1", "1", "2"):
+        monkeypatch.setattr(baselines, "version", lambda _, number=number: number)
+        run_suite(suite(home, models=()), home / "out", draws=20, progress_bar=False)
+    assert asked == ["chrf", "chrf"]
+
+
+def test_figures_keep_names_apart_and_say_what_is_undefined(home: Path) -> None:
+    scores = "".join("1\n" for _ in range(105))
+    (home / "constant.txt").write_text(scores, encoding="utf-8")
+    use = suite(home).runs[0].sets[0]
+    use = use.model_copy(update={"scores": (*use.scores, str(home / "constant.txt"))})
+    (part,) = run_suite(suite(home, sets=(use,)), home / "out", draws=20, progress_bar=False).sets
+    tested = [one for one in part.found.metrics if one.rank is not None]
+    names = [figures._name(one) for one in tested]
+    assert len(set(names)) == len(names)
+    assert all(len(name) <= figures.LONGEST_NAME for name in names)
+    assert any("…" in name for name in names), "paths make long names here"
+    drawn = figures.save_figure(part.found, "title " * 40, home / "figure.png")
+    assert set(drawn) == {one.name for one in tested if not math.isnan(figures._value(one, part.found))}
+    assert "constant" not in drawn
+    assert "Undefined, so not drawn: constant" in figures._below(part.found, ["constant"])
+    report = write_results(SuiteResult(suite(home), (part,), ()), home / "out").read_text(encoding="utf-8")
+    assert (
+        f"![kendall-item of {len(drawn)} of {len(part.found.metrics)} metrics and controls with its interval" in report
+    )
 
 
 def test_the_command(home: Path) -> None:

@@ -48,16 +48,33 @@ def test_list_says_where_sets_are_or_come_from() -> None:
 def test_add_reads_the_set_first() -> None:
     done = run("add", "mine", "mine.tsv", "--langs", "en-de")
     assert done.exit_code == 0, done.output
-    assert done.stdout == "mine: 2 rows, 2 systems, 1 segments, judged for mqm\n"
+    assert done.stdout == "mine: 2 rows, 2 systems, 1 segment, judged for mqm\n"
     for arguments, message in {
         ("mine", "nothing.tsv"): "no such file",
         ("mine", "mine.tsv", "--aspect", "esa"): "there is no column 'esa'",
         ("mine", "mine.tsv", "--where", "lp"): "--where lp: there is no = in it",
         ("mine", "mine.tsv", "--column", "source=src"): "no such column of a set: source",
+        ("mine", "mine.tsv", "-l", "en-qx"): "'qx' is not a language code",
+        ("mine", "mine.tsv", "-l", "german"): "'german' is not a language pair",
+        ("my set", "mine.tsv"): "'my set' cannot be a set's name",
+        ("", "mine.tsv"): "'' cannot be a set's name",
     }.items():
         failed = run("add", *arguments)
         assert failed.exit_code == 2
         assert message in failed.stderr
+
+
+def test_add_says_what_it_replaces_and_remove_forgets(folder: Path) -> None:
+    assert run("add", "mine", "mine.tsv").stderr == ""
+    again = run("add", "mine", "mine.tsv", "-l", "en-de")
+    assert f"replaces the set registered as mine before: {folder / 'mine.tsv'}" in again.stderr
+    gone = run("remove", "mine")
+    assert (gone.exit_code, gone.stdout) == (0, "mine is no longer registered.\n")
+    assert (folder / "mine.tsv").exists()
+    assert "\nmine " not in run("list").stdout
+    twice = run("remove", "mine")
+    assert twice.exit_code == 2
+    assert "You registered none." in twice.stderr
 
 
 def test_export_is_what_the_scorer_takes(folder: Path) -> None:
@@ -80,18 +97,20 @@ def test_export_is_what_the_scorer_takes(folder: Path) -> None:
     written = run("export", "mine", "-o", "set.jsonl")
     assert written.stdout == ""
     assert (folder / "set.jsonl").read_text(encoding="utf-8") == printed.stdout
-    samples = read_samples("set.jsonl", [])["set.jsonl"]
-    assert samples[0] == Sample("s", "a", "r", src_lang="en", tgt_lang="de", doc="d", system="A")
-    assert samples[1].hyp == ""
+    systems = read_samples("set.jsonl", [])
+    assert systems["A"] == [Sample("s", "a", "r", src_lang="en", tgt_lang="de", doc="d", system="A")]
+    assert [sample.hyp for sample in systems["B"]] == [""]
     assert "cannot be written" in run("export", "mine", "-o", "no/such/folder/x").stderr
 
 
 def test_verify_compares_what_is_here() -> None:
-    assert run("verify").stdout == ""
+    nothing = run("verify")
+    assert (nothing.exit_code, nothing.stdout) == (0, "")
+    assert "No set is here" in nothing.stderr
     run("add", "mine", "mine.tsv")
     alone = run("verify")
     assert alone.exit_code == 0
-    assert alone.stdout == "mine: ok, 2 rows, 2 systems, 1 segments (nothing to compare with)\n"
+    assert alone.stdout == "mine: ok, 2 rows, 2 systems, 1 segment (nothing to compare with)\n"
     missing = run("verify", "rose")
     assert missing.exit_code == 2
     assert "rose: not here. " in missing.stdout

@@ -162,7 +162,7 @@ def test_errors_name_file_line_and_columns(tmp_path: Path) -> None:
         load_table(write(tmp_path / "r.tsv", "a\tb\tc", "1\t2\t3", "1\t2"))
     with pytest.raises(InputError, match=r"a column name occurs twice"):
         load_table(write(tmp_path / "r.tsv", "a\ta", "1\t2"))
-    with pytest.raises(InputError, match=r"r\.jsonl, line 3: not valid JSON"):
+    with pytest.raises(InputError, match=r"r\.jsonl, line 3: not valid JSON: [^0-9]*\(column 2\)\.$"):
         load_table(write(tmp_path / "r.jsonl", '{"a": 1}', "", "{"))
     with pytest.raises(InputError, match=r"line 2: not a JSON object"):
         load_table(write(tmp_path / "r.jsonl", '{"a": 1}', "3"))
@@ -183,9 +183,15 @@ def test_errors_name_file_line_and_columns(tmp_path: Path) -> None:
         load_table(tmp_path / "x.tsv.gz")
 
 
-@pytest.mark.parametrize("value", ["x", "1_0", "inf", True, [1], "1,5"])
+@pytest.mark.parametrize("value", ["x", "1_0", True, [1], "1,5"])
 def test_what_is_no_number_is_refused(value: object) -> None:
     with pytest.raises(InputError, match=r"here: .* is not a number"):
+        number(value, "here")
+
+
+@pytest.mark.parametrize("value", ["inf", "-Infinity", "1e999", math.inf])
+def test_infinite_scores_are_said_to_be_so(value: object) -> None:
+    with pytest.raises(InputError, match=r"here: .* is not finite"):
         number(value, "here")
 
 
@@ -217,6 +223,7 @@ def testset(tmp_path: Path) -> Path:
 def test_mtme_keeps_judged_rows(testset: Path) -> None:
     evalset = read_mtme(testset, "en-de")
     assert evalset.name == "wmt99/en-de"
+    assert evalset.lines == 3
     assert evalset.aspects == ("mqm", "appraise")
     assert [(row.system, row.segment) for row in evalset.rows] == [("Sys-1.x", "0"), ("Sys-1.x", "2"), ("refA", "1")]
     first, second, reference = evalset.rows
@@ -526,9 +533,9 @@ def test_registered_sets(tmp_path: Path, testset: Path) -> None:
     add_set("summeval", path)
     assert load_set("summeval").rows[0].hyp == "h", "the registered file of a known set"
     assert verify_set("summeval").problems == (
-        "1 rows, but 1600 are expected.",
-        "1 systems, but 16 are expected.",
-        "1 segments, but 100 are expected.",
+        "1 row, but 1600 are expected.",
+        "1 system, but 16 are expected.",
+        "1 segment, but 100 are expected.",
     )
     table = write(tmp_path / "t.tsv", "Q\tmt\tscore\tlp", "a\tb\t1\ten-de", "a\tc\t1\tzh-en")
     add_set("mapped", table, columns={"src": "Q"}, where={"lp": "en-de"}, langs="en-de")
@@ -538,10 +545,22 @@ def test_registered_sets(tmp_path: Path, testset: Path) -> None:
     assert names.count("summeval") == 1
 
 
+def test_a_folder_of_one_pair_needs_no_pair(testset: Path) -> None:
+    assert add_set("mine", testset).langs == "en-de"
+    assert load_set("mine").langs == "en-de"
+
+
+def test_a_known_set_may_be_in_the_folder_it_is_published_in(testset: Path) -> None:
+    known = add_set("wmt23/en-de", testset)
+    assert (known.name, known.langs, len(known.rows)) == ("wmt23/en-de", "en-de", 3)
+    assert load_set("wmt23/en-de") == known
+
+
 def test_registering_needs_what_can_be_read(tmp_path: Path, testset: Path) -> None:
     with pytest.raises(InputError, match="no such file or folder"):
         add_set("mine", tmp_path / "nothing")
-    with pytest.raises(InputError, match="Name one with -l"):
+    write(testset / "sources/zh-en.txt", "x")
+    with pytest.raises(InputError, match=r"but en-de, zh-en\.\n.*Name one with -l"):
         add_set("mine", testset)
     with pytest.raises(InputError, match="there is no summeval/summeval_1600"):
         add_set("summeval", tmp_path)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
+from promptmetric.bench.suite import load_suite
 from promptmetric.cli import cli
 from promptmetric.inputs import read_samples
 from promptmetric.prompts import get_prompt
@@ -20,6 +21,12 @@ def test_the_prompt_in_the_readme_loads(tmp_path: Path) -> None:
     path = tmp_path / "my.toml"
     path.write_text(re.findall(r"```toml\n(.*?)```", README, re.DOTALL)[0], encoding="utf-8")
     assert get_prompt(path).id == "my-prompt"
+
+
+def test_the_suite_in_the_readme_loads(tmp_path: Path) -> None:
+    path = tmp_path / "my-suite.toml"
+    path.write_text(re.findall(r"```toml\n(.*?)```", README, re.DOTALL)[1], encoding="utf-8")
+    assert load_suite(str(path)).name == "my-suite"
 
 
 def test_ci_installs_and_tests_as_the_readme_says() -> None:
@@ -35,11 +42,13 @@ def test_example_files_are_aligned() -> None:
         [str(ROOT / f"examples/{name}.de.txt") for name in ("careful", "careless")],
     )
     assert [len(samples) for samples in systems.values()] == [7, 7]
-    assert len(read_samples(str(ROOT / "examples/summaries.jsonl"), [])) == 1
+    summaries = read_samples(str(ROOT / "examples/summaries.jsonl"), [])
+    assert {name: len(samples) for name, samples in summaries.items()} == {"careful": 2, "careless": 2}
 
 
 COMMANDS = re.findall(
-    r"promptmetric (?:score|prompts|models) .*", "".join(re.findall(r"```sh\n(.*?)```", README, re.S))
+    r"promptmetric (?:score|prompts|models|cache|data|bench|meta-eval|compare) .*",
+    "".join(re.findall(r"```sh\n(.*?)```", README, re.S)),
 )
 
 

@@ -14,12 +14,14 @@ import pytest
 from click.testing import CliRunner
 from scipy.stats import kendalltau
 
+from promptmetric.bench import metaeval
 from promptmetric.bench.controls import CONTROLS, control_scores
 from promptmetric.bench.measures import MEASURES, usual_measures
-from promptmetric.bench.metaeval import MetaEvaluation, meta_evaluate
+from promptmetric.bench.metaeval import MetaEvaluation, affordable, meta_evaluate
 from promptmetric.cli import cli
 from promptmetric.datasets import EvalSet, Judged, MetricScores
 from promptmetric.errors import InputError
+from promptmetric.execution import progress
 from promptmetric.report.metaeval import format_meta_evaluation
 
 
@@ -169,6 +171,55 @@ def test_only_the_best_of_a_large_grid_are_tested() -> None:
     assert not math.isnan(untested.measures["kendall"].statistic.value)
 
 
+def test_slow_tests_are_only_made_of_as_many_metrics_as_minutes_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+    evalset = judged_set()
+    human = evalset.human()
+    assert affordable(human, "pearson") > 10**6
+    assert affordable(human, "kendall") < affordable(human, "kendall-item")
+    # 160 hypotheses: 7 metrics, 4 of them controls, are 21 tests of 160² pairs.
+    monkeypatch.setattr(metaeval, "COMPARISONS", 21 * 160**2)
+    assert affordable(human, "kendall") == 3
+    metrics = [metric(f"noise-{noise}", human_plus_noise(evalset, noise)) for noise in (1, 2, 4, 8)]
+    options = {"measures": ["kendall"], "tested": "kendall", "draws": 20}
+    result = meta_evaluate(evalset, metrics, **options)  # type: ignore[arg-type]
+    assert {one.name for one in result.metrics if one.rank is None} == {"noise-8"}
+    assert "Only the best 3 of 4 metrics are tested" in format_meta_evaluation(result, "text")
+    lifted = meta_evaluate(evalset, metrics, most_tested=4, **options)  # type: ignore[arg-type]
+    assert all(one.rank is not None for one in lifted.metrics)
+    assert "Only the best" not in format_meta_evaluation(lifted, "text")
+
+
+def test_a_misspelt_metric_is_told_near_names(files: dict[str, str], tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("BLEU-refA,COMET-22-refA\n" + "1,2\n" * 140, encoding="utf-8")
+    for name, near in (("blue", "BLEU-refA"), ("comet", "COMET-22-refA")):
+        result = CliRunner().invoke(cli, ["meta-eval", str(table), "-d", files["judged.tsv"], "--metric", name])
+        assert result.exit_code == 2
+        assert f"There is: {near}." in result.stderr
+
+
+def test_a_note_on_many_metrics_names_some() -> None:
+    evalset = judged_set(systems=1)
+    metrics = [metric(f"m{at}", human_plus_noise(evalset, 1, at), "an old one") for at in range(8)]
+    text = format_meta_evaluation(meta_evaluate(evalset, metrics, measures=["pearson"], draws=20), "text")
+    assert "8 metrics, such as " in text
+    assert "made-up, mqm: 40 judgments, 1 system, 40 segments" in text
+    assert "By chance: every correlation is 0." in text
+
+
+def test_measures_and_tests_are_counted_apart(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    evalset = judged_set()
+    meta_evaluate(evalset, [metric("good", human_plus_noise(evalset, 1))], measures=["kendall"], draws=20)
+    lines = capsys.readouterr().err.splitlines()
+    assert any(
+        "of 10 measures computed" in line for line in lines
+    )  # of 5 metrics: kendall, and kendall-item to test by
+    assert any("of 10 pairs of metrics tested" in line for line in lines)
+
+
 def test_controls_know_nothing_but_texts() -> None:
     rows = [
         Judged("0", "a", "the old mill", "the old mill", {"mqm": 0.0}),
@@ -276,6 +327,7 @@ def test_what_data_export_writes_can_be_scored(tmp_path: Path) -> None:
     ("extra", "message"),
     [
         (["--metric", "goood"], "There is: good"),
+        (["--metric", "GOO"], "There is: good"),
         (["--by", "spa"], "cannot be tested"),
         (["--measure", "tau"], "no measure 'tau'"),
         (["--aspect", "fluency"], "no aspect 'fluency'"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import math
 import os
 import signal
@@ -12,8 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -24,156 +21,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptmetric.backends import openai
-from promptmetric.backends.openai import OpenAIBackend, read_top
+from promptmetric.backends.openai import OpenAIBackend, http, tokenids
+from promptmetric.backends.openai.toplists import read_top
 from promptmetric.errors import BackendError, InputError
-from promptmetric.types import Completion, LabelRequest, LikelihoodRequest, Message, Prompt, Request
+from promptmetric.types import Completion, LabelRequest, LikelihoodRequest, Message, Request
 
+from . import servers
 from .conftest import skip_or_fail
+from .servers import Connect, Reply, Serve, Server, ask, chat, first_then, says, turns
 
-SECRET = "sk-test-0123456789abcdef"
-
-Reply = tuple[int, Any] | tuple[int, Any, dict[str, str]]
-"""Status, answer (bytes are sent as they are, None drops the connection) and headers."""
-
-
-class Server:
-    """A server on the loopback address whose answers a test chooses. Keeps what it was asked."""
-
-    def __init__(self, owned_by: str, models: Sequence[str] = ("m",)) -> None:
-        self.asked: list[tuple[str, Any, dict[str, str]]] = []
-        self.most_at_once = 0
-        self._now = 0
-        self._lock = threading.Lock()
-        cards = [{"id": name, "owned_by": owned_by, "max_model_len": 100} for name in models]
-        self.routes: dict[str, Callable[[Any], Reply]] = {
-            "/v1/models": lambda body: (200, {"object": "list", "data": cards}),
-            "/v1/chat/completions": lambda body: (200, chat(body["messages"][-1]["content"].upper())),
-        }
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-
-            def _answer(self) -> None:
-                size = int(self.headers.get("content-length", 0))
-                body = json.loads(self.rfile.read(size)) if size else None
-                with outer._lock:
-                    outer.asked.append((self.path, body, dict(self.headers)))
-                    outer._now += 1
-                    outer.most_at_once = max(outer.most_at_once, outer._now)
-                try:
-                    route = outer.routes.get(self.path)
-                    reply = route(body) if route else (404, {"detail": "Not Found"})
-                finally:
-                    with outer._lock:
-                        outer._now -= 1
-                self._send(*reply)
-
-            do_GET = do_POST = _answer  # noqa: N815 (what http.server calls)
-
-            def _send(self, status: int, answer: Any, headers: dict[str, str] | None = None) -> None:
-                if answer is None:
-                    self.close_connection = True
-                    return
-                content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-                self.send_response(status)
-                for name, value in {"content-length": str(len(content)), **(headers or {})}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(content)
-                self.close_connection = len(content) < int((headers or {}).get("content-length", 0))
-
-            def log_message(self, *args: Any) -> None:
-                pass
-
-        class Quiet(ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *args: Any) -> None:
-                pass  # the client went away, as some tests want it to
-
-        self._http = Quiet(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._http.server_port}"
-        self._serving = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02})
-        self._serving.start()
-
-    def questions(self) -> list[Any]:
-        return [body for path, body, _ in self.asked if path.endswith("completions")]
-
-    def stop(self) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-        self._serving.join()
-
-
-def chat(text: str, **fields: Any) -> dict[str, Any]:
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop", **fields}
-    return {"choices": [choice], "usage": {"prompt_tokens": 7}}
-
-
-def first_then(first: Sequence[Reply], then: Callable[[Any], Reply]) -> Callable[[Any], Reply]:
-    """A route with some replies before the usual one."""
-    left = list(first)
-    lock = threading.Lock()
-
-    def reply(body: Any) -> Reply:
-        with lock:
-            early = left.pop(0) if left else None
-        return early if early is not None else then(body)
-
-    return reply
-
-
-def says(text: str) -> Callable[[Any], Reply]:
-    return lambda body: (200, chat(text))
-
-
-@pytest.fixture(autouse=True)
-def quick_and_without_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openai, "FIRST_PAUSE", 0.01)
-    for name in openai.KEYS:
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-def serve() -> Iterator[Callable[..., Server]]:
-    servers: list[Server] = []
-
-    def start(owned_by: str = "someone", models: Sequence[str] = ("m",)) -> Server:
-        servers.append(Server(owned_by, models))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.stop()
-
-
-@pytest.fixture
-def connect() -> Iterator[Callable[..., OpenAIBackend]]:
-    backends: list[OpenAIBackend] = []
-
-    def open_one(server: Server, **arguments: Any) -> OpenAIBackend:
-        backends.append(OpenAIBackend(server.url, **arguments))
-        return backends[-1]
-
-    yield open_one
-    for backend in backends:
-        backend.close()
-
-
-Serve = Callable[..., Server]
-Connect = Callable[..., OpenAIBackend]
-
-
-def turns(text: str) -> tuple[Message, ...]:
-    return (Message("user", text),)
-
-
-def ask(backend: OpenAIBackend, *prompts: Prompt, max_tokens: int = 5, **fields: Any) -> list[Completion]:
-    answers = dict(backend.generate([Request(prompt, max_tokens, **fields) for prompt in prompts]))
-    return [answers[position] for position in range(len(prompts))]
+serve, connect, quick_and_without_keys = servers.serve, servers.connect, servers.quick_and_without_keys
 
 
 # Asking
@@ -303,102 +160,7 @@ def test_an_answer_that_had_to_be_shortened_counts_as_too_long(serve: Serve, con
     assert ask(connect(server), turns("q"), max_tokens=94) == [Completion("", "too_long", 7, 1)]
 
 
-# Faults
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        (429, {"error": {"message": "slow down"}}, {"retry-after": "0"}),
-        (429, {"error": {"message": "slow down"}}, {"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}),
-        (500, b"<html>oops</html>"),
-        (503, b"loading"),
-        (408, {}),
-        (200, b'{"choices": [{"mess'),
-        (200, b'{"choices": []}'),
-        (200, {"choices": [{"message": {"content": "half"}, "finish_reason": "abort"}]}),
-        (200, b'{"choices"', {"content-length": "500"}),
-        (200, None),
-    ],
-    ids=str,
-)
-def test_passing_faults_pass(serve: Serve, connect: Connect, fault: Reply, caplog: pytest.LogCaptureFixture) -> None:
-    server = serve()
-    server.routes["/v1/chat/completions"] = first_then([fault] * 3, says("fine"))
-    answers = ask(connect(server), *(turns(f"q{i}") for i in range(5)))
-    assert [answer.text for answer in answers] == ["fine"] * 5
-    assert len(server.questions()) == 5 + 3
-    assert caplog.text.count("asking again") == 1
-
-
-def test_retry_after_is_obeyed(serve: Serve, connect: Connect) -> None:
-    server = serve()
-    server.routes["/v1/chat/completions"] = first_then([(429, {}, {"retry-after": "0.3"})], says("fine"))
-    began = time.monotonic()
-    ask(connect(server), turns("q"))
-    assert time.monotonic() - began >= 0.3
-
-
-def test_a_wait_beyond_all_patience_is_not_begun(serve: Serve, connect: Connect) -> None:
-    server = serve()
-    server.routes["/v1/chat/completions"] = lambda body: (429, {}, {"retry-after": "3600"})
-    with pytest.raises(BackendError, match=r"429 .*given up after 1 try in 0 s, and it asks to wait for 3600 s"):
-        ask(connect(server), turns("q"))
-
-
-def test_faults_that_last_end_in_an_error(serve: Serve, connect: Connect) -> None:
-    server = serve()
-    server.routes["/v1/chat/completions"] = lambda body: (500, {"error": {"message": "out of \x1bmemory\nTraceback"}})
-    with pytest.raises(BackendError) as caught:
-        ask(connect(server, retries=2), turns("q"))
-    message = f"{server.url}: 500 Internal Server Error: out of  memory (given up after 3 tries in 0 s)."
-    assert str(caught.value) == f"{message}\n  The server's log says more."
-    assert len(server.questions()) == 3
-
-
-def test_total_time_is_limited(serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openai, "PATIENCE", 0.2)
-    server = serve()
-    server.routes["/v1/chat/completions"] = lambda body: (503, {})
-    with pytest.raises(BackendError, match="503 Service Unavailable \\(given up"):
-        ask(connect(server, retries=10**6), turns("q"))
-    assert len(server.questions()) < 20
-
-
-def test_slow_answers_are_asked_for_again(serve: Serve, connect: Connect) -> None:
-    server = serve()
-    release = threading.Event()
-
-    def hang(body: Any) -> Reply:
-        release.wait(5)
-        return (200, chat("late"))
-
-    left = [hang]
-    server.routes["/v1/chat/completions"] = lambda body: (left.pop() if left else says("fine"))(body)
-    assert ask(connect(server, timeout=0.2), turns("q"))[0].text == "fine"
-    server.routes["/v1/chat/completions"] = hang
-    with pytest.raises(BackendError, match=r"no answer within 0\.2 s \(given up after 2 tries"):
-        ask(connect(server, timeout=0.2, retries=1), turns("q"))
-    release.set()
-
-
-@pytest.mark.parametrize(("status", "hint"), [(401, "PROMPTMETRIC_API_KEY"), (403, "PROMPTMETRIC_API_KEY")])
-def test_refused_keys_are_not_tried_again(serve: Serve, connect: Connect, status: int, hint: str) -> None:
-    server = serve()
-    server.routes["/v1/chat/completions"] = lambda body: (status, {"error": {"message": "who are you?"}})
-    with pytest.raises(BackendError, match=f"{status} .*who are you") as caught:
-        ask(connect(server), turns("q"))
-    assert hint in str(caught.value)
-    assert len(server.questions()) == 1
-
-
-def test_unknown_models_are_not_tried_again(serve: Serve, connect: Connect) -> None:
-    server = serve()
-    server.routes["/v1/chat/completions"] = lambda body: (404, {"error": {"message": f"no model {body['model']}"}})
-    with pytest.raises(BackendError, match="404 Not Found: no model other") as caught:
-        ask(connect(server, model="other"), turns("q"))
-    assert f"{server.url}/v1/models" in str(caught.value)
-    assert len(server.questions()) == 1
+# Runs that end early
 
 
 def test_answers_under_way_when_one_fails_are_kept(serve: Serve, connect: Connect) -> None:
@@ -423,7 +185,7 @@ def test_answers_under_way_when_one_fails_are_kept(serve: Serve, connect: Connec
 
 
 def test_closing_ends_pauses(serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openai, "FIRST_PAUSE", 60.0)
+    monkeypatch.setattr(http, "FIRST_PAUSE", 60.0)
     server = serve()
     server.routes["/v1/chat/completions"] = first_then([(200, chat("one"))], lambda body: (500, {}))
     answers = connect(server, concurrency=1).generate([Request(turns(f"q{i}"), 5) for i in range(9)])
@@ -443,53 +205,7 @@ def test_a_closed_backend_says_so(serve: Serve) -> None:
         ask(backend, turns("q"))
 
 
-def test_nobody_there() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    began = time.monotonic()
-    with pytest.raises(BackendError, match=f"http://127.0.0.1:{port}: cannot be reached") as caught:
-        OpenAIBackend(f"http://127.0.0.1:{port}", model="m")
-    assert "Is the server running" in str(caught.value)
-    assert time.monotonic() - began < 5
-
-
-def test_something_else_there(serve: Serve) -> None:
-    server = serve()
-    server.routes["/v1/models"] = lambda body: (200, b"<html>a web page</html>")
-    with pytest.raises(BackendError, match="a broken answer") as caught:
-        OpenAIBackend(server.url, model="m")
-    assert "OpenAI-compatible" in str(caught.value)
-
-
-# Addresses, models and keys
-
-
-@pytest.mark.parametrize("ending", ["", "/", "/v1", "/v1/"])
-def test_addresses(serve: Serve, connect: Connect, ending: str) -> None:
-    server = serve()
-    server.url += ending
-    assert ask(connect(server), turns("q"))[0].text == "Q"
-
-
-def test_addresses_with_a_version_of_their_own_are_left_alone() -> None:
-    assert str(openai._address("https://host/v1beta/openai/")) == "https://host/v1beta/openai"
-    assert str(openai._address("https://host:9/api")) == "https://host:9/api/v1"
-
-
-@pytest.mark.parametrize(
-    "url", [f"http://user:{SECRET}@localhost", f"http://localhost/v1?key={SECRET}", f"http://localhost?key={SECRET}#m"]
-)
-def test_addresses_hold_no_secrets(url: str) -> None:
-    with pytest.raises(InputError) as caught:
-        OpenAIBackend(url)
-    assert SECRET not in str(caught.value)
-
-
-@pytest.mark.parametrize("url", ["ftp://host", "http://", "http://host:port", "localhost:8000"])
-def test_unusable_addresses(url: str) -> None:
-    with pytest.raises(InputError):
-        OpenAIBackend(url)
+# Models
 
 
 def test_the_only_model_is_taken_and_several_are_listed(serve: Serve, connect: Connect) -> None:
@@ -520,51 +236,6 @@ def test_fingerprint(serve: Serve, connect: Connect) -> None:
     assert (print_.model, print_.revision, print_.engine) == ("m", "unknown", f"openai {server.url}")
     vllm = fake_vllm(serve)
     assert connect(vllm).fingerprint().engine == f"openai {vllm.url} vllm-9.9"
-
-
-def test_keys_come_from_the_environment_and_stay_secret(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG)
-    monkeypatch.setenv("OPENAI_API_KEY", "the other")
-    monkeypatch.setenv("PROMPTMETRIC_API_KEY", f" {SECRET}\n")
-    server = serve()
-    server.routes["/v1/chat/completions"] = first_then(
-        [(500, {"error": f"bad {SECRET}"})], lambda body: (401, {"error": {"message": f"Incorrect key {SECRET}"}})
-    )
-    backend = connect(server)
-    with pytest.raises(BackendError) as caught:
-        ask(backend, turns("q"))
-    assert "Incorrect key [key]" in str(caught.value)
-    assert "does not take the key" in str(caught.value)
-    assert {headers["Authorization"] for _, _, headers in server.asked} == {f"Bearer {SECRET}"}
-    for shown in (caplog.text, str(caught.value), repr(caught.value), repr(backend), repr(backend.fingerprint())):
-        assert SECRET not in shown
-
-
-def test_which_key(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert openai._key(None) is None
-    monkeypatch.setenv("OPENAI_API_KEY", "second")
-    assert openai._key(None) == "second"
-    monkeypatch.setenv("PROMPTMETRIC_API_KEY", "first")
-    assert openai._key(None) == "first"
-    monkeypatch.setenv("MINE", "third")
-    assert openai._key("MINE") == "third"
-    with pytest.raises(InputError, match="OTHER is not set"):
-        openai._key("OTHER")
-    monkeypatch.setenv("MINE", f"{SECRET}\x07ä")
-    with pytest.raises(InputError, match="MINE holds no usable key") as caught:
-        openai._key("MINE")
-    assert SECRET not in str(caught.value)
-
-
-def test_redirects_are_not_followed(serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PROMPTMETRIC_API_KEY", SECRET)
-    server, other = serve(), serve()
-    server.routes["/v1/chat/completions"] = lambda body: (307, {}, {"location": f"{other.url}/x?token=abc"})
-    with pytest.raises(BackendError, match=f"307: the server sends us on to {other.url}, which is not followed"):
-        ask(connect(server), turns("q"))
-    assert other.asked == []
 
 
 # Probabilities
@@ -600,7 +271,7 @@ def fake_vllm(serve: Serve, *, names_ids: bool = True) -> Server:
             choice["prompt_logprobs"] = [None, *rows]
         else:
             ids = [ord("1"), *(body["logprob_token_ids"] if names_ids else [])]
-            assert len(ids) <= 1 + openai.MOST_IDS
+            assert len(ids) <= 1 + tokenids.MOST_IDS
             top = {f"token_id:{token}": logprob(prompt[-1], chr(token)) for token in ids}
             choice["logprobs"] = {"tokens": ["1"], "top_logprobs": [top]}
         return 200, {"choices": [choice], "usage": {"prompt_tokens": len(prompt)}}
@@ -848,6 +519,9 @@ def test_a_real_vllm_server_computes_what_transformers_computes(vllm_server: str
         (long,) = ask(backend, turns("word " * 1200), max_tokens=12)
         length = len(encode("word " * 1200))
         assert long == Completion("", "too_long", length, length + 12 - 1024)
+
+        allowed = ("bad", "-100", "0.5")
+        assert {answer.text for answer in ask(backend, *asked, max_tokens=12, choices=allowed)} <= set(allowed)
 
         begun = (Message("user", PROMPTS[2]), Message("assistant", "It is"))
         (goes_on,) = ask(backend, begun, max_tokens=4)

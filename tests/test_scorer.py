@@ -187,8 +187,13 @@ def test_signature_pins_the_run(record: Record) -> None:
     assert signature.content == PROMPT.content_hash
     assert (signature.model, signature.revision, signature.engine) == ("recorded", "r1", "replay of vllm-1")
     assert (signature.langs, signature.decode, signature.fallback) == ("en-de", "text", "mean")
-    other = Scorer(model, prompt=PROMPT).signature([Sample("a", "b", src_lang="en", tgt_lang="fr")])
-    assert other.langs == "mixed"
+    french, german = (Sample("a", "b", src_lang="en", tgt_lang=code) for code in ("fr", "de"))
+    scorer = Scorer(model, prompt=PROMPT)
+    assert [scorer.signature(samples).langs for samples in ([], [french], [french, german])] == [
+        "none",
+        "en-fr",
+        "mixed",
+    ]
 
 
 def test_wrapped_models_get_finished_text(script: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +43,7 @@ def test_plain_lines_are_rows(tmp_path: Path) -> None:
     (metric,) = read_scores(write(tmp_path / "chrF.scores", "0.1", "0.2", "None", "-3e-1"), SET)
     assert metric.name == "chrF"
     assert same(metric.values, [0.1, 0.2, math.nan, -0.3])
-    assert metric.notes == ("no score in 1 rows",)
+    assert metric.notes == ("no score in 1 row",)
     with pytest.raises(InputError, match=r"x\.txt: 3 scores, but tiny has 4 rows"):
         read_scores(write(tmp_path / "x.txt", "1", "2", "3"), SET)
     with pytest.raises(InputError, match=r"x\.txt, line 2: 'high' is not a number"):
@@ -68,12 +69,50 @@ def test_score_files_of_the_whole_test_set(tmp_path: Path) -> None:
     (metric,) = read_scores(path, SET)
     assert metric.values == [10.0, 22.0, 12.0, 20.0]
     # Ids that may count from 1 are not taken for lines that count from 0.
-    with pytest.raises(InputError, match="5 scores of A, but tiny has 1 segments of it"):
+    with pytest.raises(InputError, match="5 scores of A, but tiny has 1 judged segment of it"):
         read_scores(path, SET.where(lambda row: row.segment != "0"))
 
 
+def score_file(path: Path, counts: dict[str, int]) -> Path:
+    """So many scores of each system, each telling its line."""
+    return write(path, *(f"{system}\t{line}" for system, count in counts.items() for line in range(count)))
+
+
+def test_surplus_scores_are_not_taken_for_another_alignment(tmp_path: Path) -> None:
+    """Two of seven lines are judged of each system, so only two or seven scores of each can be aligned."""
+    path = tmp_path / "m.seg.score"
+    known = replace(SET, lines=7)
+    (metric,) = read_scores(score_file(path, {"A": 7, "B.1": 7}), known)
+    assert metric.values == [0.0, 2.0, 2.0, 0.0]
+    for counts, message in {
+        (8, 8): "8 scores of A, but tiny has 2 judged segments of it, of a test set of 7",
+        (7, 8): r"8 scores of B\.1, but tiny has 2 judged segments of it, of a test set of 7",
+        (7, 14): r"14 scores of B\.1, but",
+        (14, 14): "14 scores of A, but",
+        (7, 2): r"2 scores of B\.1, but",
+        (2, 3): r"3 scores of B\.1, but",
+    }.items():
+        file = score_file(path, dict(zip(("A", "B.1"), counts, strict=True)))
+        with pytest.raises(InputError, match=rf"m\.seg\.score: {message}"):
+            read_scores(file, known)
+    score_file(path, {"A": 7, "B.1": 8})
+    with pytest.raises(InputError, match=r"8 scores of B\.1, but tiny has 2 judged"):
+        read_scores(path, SET)  # even where nobody knows how many lines there are
+
+
+def test_a_set_without_gaps_is_its_whole_test_set(tmp_path: Path) -> None:
+    rows = [Judged(str(at), "A", f"s{at}", "a", {"mqm": 0.0}) for at in range(3)]
+    whole = EvalSet("gapless", "translation", (*rows, Judged("1", "B", "s1", "b", {"mqm": 0.0})), ("mqm",))
+    (metric,) = read_scores(score_file(tmp_path / "m.seg.score", {"A": 3, "B": 3}), whole)
+    assert metric.values == [0.0, 1.0, 2.0, 1.0]
+    (metric,) = read_scores(score_file(tmp_path / "m.seg.score", {"A": 3, "B": 1}), whole)
+    assert metric.values == [0.0, 1.0, 2.0, 0.0]
+    with pytest.raises(InputError, match="4 scores of A, but gapless has 3 judged segments of it"):
+        read_scores(score_file(tmp_path / "m.seg.score", {"A": 4, "B": 4}), whole)
+
+
 def test_score_files_that_do_not_fit(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="1 scores of A, but tiny has 2 segments"):
+    with pytest.raises(InputError, match="1 score of A, but tiny has 2 judged segments"):
         read_scores(write(tmp_path / "m.seg.score", "A\t1"), SET)
     with pytest.raises(InputError, match=r"tiny has none of its systems: C(.|\n)*A, B.1"):
         read_scores(write(tmp_path / "m.seg.score", "C\t1"), SET)
@@ -85,7 +124,7 @@ def test_score_files_that_do_not_fit(tmp_path: Path) -> None:
     assert same(metric.values, [1.0, math.nan, 2.0, math.nan])
     assert metric.notes == ("no scores of B.1",)
     (metric,) = read_scores(write(tmp_path / "m.seg.score", "A\t1", "A\tNone", "B.1\t2", "B.1\t3"), SET)
-    assert metric.notes == ("no score in 1 rows",)
+    assert metric.notes == ("no score in 1 row",)
 
 
 def test_rows_are_counted_in_the_whole_set(tmp_path: Path) -> None:
@@ -180,6 +219,15 @@ def test_own_output_by_system(tmp_path: Path, output: OutputFormat) -> None:
     assert metric.notes == ("1 of 4 failed", "1 of 4 imputed")
 
 
+def test_a_system_that_was_left_out_is_not_taken_for_one_of_a_shorter_name(tmp_path: Path) -> None:
+    rows = [Judged("0", name, "s", name, {"mqm": 0.0}, human=name == "B.1") for name in ("B", "B.1")]
+    whole = EvalSet("tiny", "translation", tuple(rows), ("mqm",))
+    path = tmp_path / "judge.json"
+    path.write_text(format_predictions({name: prediction((0.5, "ok")) for name in ("B", "B.1")}, "json"), "utf-8")
+    (metric,) = read_scores(path, whole.without_humans(), whole)
+    assert (metric.values, metric.notes) == ([0.5], ("ignored, since the set lacks them: B.1",))
+
+
 @pytest.mark.parametrize("output", ["json", "jsonl", "tsv"])
 def test_own_output_of_the_whole_set(tmp_path: Path, output: OutputFormat) -> None:
     predictions = {"set.jsonl": prediction(*[(n / 8, "ok") for n in range(4)])}
@@ -216,9 +264,9 @@ def test_tables_have_a_metric_a_column(tmp_path: Path) -> None:
     assert (narrow.name, wide.name) == ("narrow", "wide")
     assert same(narrow.values, [float(np.float32(0.2)), math.nan, float(np.float32(0.3)), float(np.float32(0.1))])
     assert same(wide.values, [math.nan, math.nan, 0.3, 0.1])
-    ignored, partly = "ignored, since the set lacks them: C", "no scores of 1 rows of other systems"
+    ignored, partly = "ignored, since the set lacks them: C", "no scores of 1 row of other systems"
     assert narrow.notes == (ignored, partly)
-    assert wide.notes == (ignored, partly, "no score in 1 rows")
+    assert wide.notes == (ignored, partly, "no score in 1 row")
 
 
 def test_tables_that_do_not_fit(tmp_path: Path) -> None:
@@ -232,7 +280,7 @@ def test_tables_that_do_not_fit(tmp_path: Path) -> None:
         read_scores(write(tmp_path / "m.tsv", "system\tsegment\tm", "A\t0\tx"), SET)
     with pytest.raises(InputError, match=r"m\.tsv, line 3, m: 'x' is not a number"):
         read_scores(write(tmp_path / "m.tsv", "system\tsegment\tm", "A\t0\t1", "A\t2\tx"), SET)
-    with pytest.raises(InputError, match=r"m\.csv: 1 scores, but tiny has 4 rows"):
+    with pytest.raises(InputError, match=r"m\.csv: 1 score, but tiny has 4 rows"):
         read_scores(write(tmp_path / "m.csv", "m", "1"), SET)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from promptmetric.backends import embedded, open_backend  # noqa: E402
+from promptmetric.backends.reading import PrefixReader  # noqa: E402
 from promptmetric.backends.transformers import TransformersBackend, best_dtype  # noqa: E402
 
 
@@ -139,27 +141,25 @@ def test_a_model_without_template_gets_plain_text(
     assert backend._tokenizer.decode(backend._tokens.encode(turns.prompt)) == "a\n\nb"
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.5])
 def test_memory_trouble_halves_the_batch(
-    backend: TransformersBackend, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    temperature: float, backend: TransformersBackend, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    answer = backend._answer_batch
-    expected = dict(backend.generate(PROMPTS[:3]))
-
-    def small_only(prompts: list[list[int]], *rest: Any) -> Any:
-        if len(prompts) > 1:
-            raise torch.OutOfMemoryError
-        return answer(prompts, *rest)
-
-    monkeypatch.setattr(backend, "_answer_batch", small_only)
-    assert dict(backend.generate(PROMPTS[:3], batch_size=4)) == expected
+    requests = [replace(request, temperature=temperature) for request in PROMPTS[:3]]
+    expected = dict(backend.generate(requests, batch_size=1))
+    for where, name in ((backend, "_answer_batch"), (PrefixReader, "write")):
+        monkeypatch.setattr(where, name, small_only(getattr(where, name)))
+    assert dict(backend.generate(requests, batch_size=4)) == expected
     assert "batches of 1" in caplog.text
 
-    def never(*arguments: Any) -> Any:
-        raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(backend, "_answer_batch", never)
-    with pytest.raises(BackendError, match="with a single segment"):
-        list(backend.generate(PROMPTS[:1]))
+def small_only(answer: Any) -> Any:
+    def run(*arguments: Any) -> Any:
+        if max(len(argument) for argument in arguments if isinstance(argument, list)) > 1:
+            raise torch.OutOfMemoryError
+        return answer(*arguments)
+
+    return run
 
 
 def test_fingerprint_follows_the_files(tiny: Path, tmp_path: Path) -> None:

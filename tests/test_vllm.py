@@ -184,6 +184,20 @@ def test_stop_texts_stay_in_the_answer(backend: Any) -> None:
 
 
 @pytest.mark.engine
+@pytest.mark.filterwarnings("ignore:max_rollback_tokens:DeprecationWarning")  # of vLLM about xgrammar
+def test_structured_answers_are_one_of_the_choices(backend: Any) -> None:
+    choices = ("bad", "neutral", "good", "-100", "0.5")
+    held = [ask(content, choices=choices) for content in CONTENTS[:6]]
+    drawn = [ask(CONTENTS[0], choices=choices, temperature=1.0, seed=seed) for seed in range(6)]
+    (free,) = dict(backend.generate([ask(CONTENTS[0])])).values()
+    assert free.text not in choices
+    answers = dict(backend.generate([*held, ask(CONTENTS[0]), *drawn]))
+    assert answers.pop(len(held)) == free
+    assert {answer.text for answer in answers.values()} <= set(choices)
+    assert {answer.finish for answer in answers.values()} == {"stop"}
+
+
+@pytest.mark.engine
 def test_how_an_answer_ends(backend: Any) -> None:
     short, long = dict(backend.generate([ask("Say hello.", 1), ask("Repeat: Hello 0.", 60)])).values()
     assert short.finish == "length"
@@ -272,6 +286,7 @@ class FakeEngine:
         self.running: dict[str, Any] = {}
         self.most_running = 0
         self.failure: Exception | None = None
+        self.finish_reason = "length"
 
     def add_request(self, number: str, prompt: dict[str, list[int]], sampling: Any) -> None:
         self.asked.append((number, prompt["prompt_token_ids"], sampling))
@@ -292,7 +307,7 @@ class FakeEngine:
             wanted = getattr(sampling, "logprob_token_ids", [0])
             answer = SimpleNamespace(
                 text="yes",
-                finish_reason="length",
+                finish_reason=self.finish_reason,
                 logprobs=[{token: SimpleNamespace(logprob=-1.0) for token in wanted}],
             )
             prompt_logprobs = [None, *({token: SimpleNamespace(logprob=-1.0)} for token in tokens[1:])]
@@ -316,7 +331,10 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         "vllm": {"LLM": load, "SamplingParams": SimpleNamespace, "__version__": "9.9"},
         "vllm.distributed": {"cleanup_dist_env_and_memory": lambda: engine.events.append("cleanup")},
         "vllm.platforms": {"current_platform": SimpleNamespace(is_cpu=lambda: False, device_type="cuda")},
-        "vllm.sampling_params": {"RequestOutputKind": SimpleNamespace(FINAL_ONLY="final")},
+        "vllm.sampling_params": {
+            "RequestOutputKind": SimpleNamespace(FINAL_ONLY="final"),
+            "StructuredOutputsParams": SimpleNamespace,
+        },
     }
     for name, content in parts.items():
         module = ModuleType(name)
@@ -354,6 +372,14 @@ def test_every_request_is_answered_and_few_wait(fake: Any, monkeypatch: pytest.M
     assert sorted(found) == list(range(40))
     assert all(found[i] == Completion("yes", "length", 1 + i % 7) for i in found)
     assert fake.engine.most_running == 5
+
+
+def test_choices_reach_the_engine(fake: Any) -> None:
+    backend = fake.open("some/model")
+    list(backend.generate([ask("x", choices=("yes", "no")), ask("y")]))
+    held, free = (sampling.structured_outputs for _, _, sampling in fake.engine.asked)
+    assert held.choice == ["yes", "no"]
+    assert free is None
 
 
 def test_at_most_128_ids_a_request(fake: Any) -> None:
@@ -401,6 +427,15 @@ def test_failures_of_the_engine_are_ours(fake: Any) -> None:
     fake.engine.failure = RuntimeError("EngineCore died\nsee above")
     with pytest.raises(BackendError, match="vLLM failed: EngineCore died see above"):
         list(backend.generate([ask("x")]))
+    assert fake.engine.events == ["abort 1"]
+
+
+@pytest.mark.parametrize("reason", ["abort", "error"])
+def test_what_the_engine_gives_up_is_no_answer(fake: Any, reason: str) -> None:
+    backend = fake.open("some/model")
+    fake.engine.finish_reason = reason
+    with pytest.raises(BackendError, match=f"gave a question up \\({reason}\\)"):
+        list(backend.generate([ask("x"), ask("y")]))
     assert fake.engine.events == ["abort 1"]
 
 

@@ -27,7 +27,8 @@ def read_samples(source: str, hypotheses: Sequence[str], limit: int | None = Non
         limit: keep only the first so many segments of each system.
 
     Returns:
-        Samples by the name of their hypothesis file.
+        Samples by the name of their hypothesis file; or by system, where the source file holds the hypotheses of
+        several and each row names its `system`.
 
     Raises:
         InputError: a file cannot be read, is empty or malformed (with its line), or line counts differ.
@@ -42,7 +43,7 @@ def read_samples(source: str, hypotheses: Sequence[str], limit: int | None = Non
     if not hypotheses and not any({"hyp", "mt"} & fields.keys() for _, fields in rows):
         raise InputError(f"{_label(source)} holds no hypotheses.", hint="Name their file with -t.")
     if not hypotheses:
-        return {source: _samples(rows[:limit], source)}
+        return {name: _samples(theirs[:limit], source) for name, theirs in _by_system(rows, source).items()}
     systems = {}
     for name in hypotheses:
         theirs = _read_rows(name, "hyp")
@@ -58,6 +59,15 @@ def read_samples(source: str, hypotheses: Sequence[str], limit: int | None = Non
 
 _Row = tuple[int, dict[str, Any]]
 """A line number and the fields of a sample."""
+
+
+def _by_system(rows: Sequence[_Row], source: str) -> dict[str, list[_Row]]:
+    """Rows by their system; all under the file's name where some row does not name its system, or all name one."""
+    systems: dict[str, list[_Row]] = {}
+    for row in rows:
+        systems.setdefault(str(row[1].get("system")), []).append(row)
+    named = all(fields.get("system") is not None for _, fields in rows)
+    return systems if named and len(systems) > 1 else {source: list(rows)}
 
 
 def _samples(rows: Sequence[_Row], name: str) -> list[Sample]:
@@ -122,6 +132,8 @@ def _read_stdin() -> bytes:
 def _json_object(line: str, where: str) -> dict[str, Any]:
     try:
         found = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{where}: not valid JSON: {error.msg} (column {error.colno}).") from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where}: not valid JSON: {error}.") from error
     if not isinstance(found, dict):

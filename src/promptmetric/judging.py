@@ -54,6 +54,7 @@ class Judge:
         decode: how the score is got.
         samples: how many answers are drawn for each segment, with `decode="text"` or `"as-published"`.
         retries: whether unread answers are asked for again, sampling.
+        choices: the only answers allowed, with `decode="text"`; none allows any.
     """
 
     prompt: PromptSpec
@@ -63,6 +64,7 @@ class Judge:
     decode: Decode
     samples: int = 1
     retries: bool = False
+    choices: tuple[str, ...] = ()
 
     def segments(self, samples: Mapping[int, Sample], ask: Ask) -> Iterator[Segment]:
         """Judge samples by any integer key, which becomes the segments' index; they come as they finish."""
@@ -122,7 +124,8 @@ class Judge:
                 yield from_samples(sorted(drawn.pop(index), key=lambda pair: pair[0]))
 
     def _request(self, sample: Sample, index: int, temperature: float, seed: int) -> Request:
-        return Request(self.render(sample, index), self.prompt.max_tokens, temperature, seed)
+        prompt = self.render(sample, index)
+        return Request(prompt, self.prompt.max_tokens, temperature, seed, choices=self.choices)
 
     def _read(self, index: int, answer: Any, shortened: str | None, attempts: int) -> Segment:
         return from_completion(index, answer, self.prompt.scale, self.decode, shortened=shortened, attempts=attempts)

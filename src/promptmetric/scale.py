@@ -7,6 +7,7 @@ one and the decoder reads by it.
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -14,6 +15,14 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 class _Scale(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @cached_property
+    def _content(self) -> str:
+        return self.model_dump_json()
+
+    def __hash__(self) -> int:
+        """Labels come as a dict, which pydantic's own hash refuses."""
+        return hash(self._content)
 
     @property
     def bounds(self) -> tuple[float, float]:

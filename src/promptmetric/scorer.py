@@ -22,7 +22,7 @@ from promptmetric.execution import AnswerCache, Progress, asker, open_cache
 from promptmetric.judging import Judge
 from promptmetric.prompts import LanguagePair, PromptSpec, find_model, get_prompt, recommend
 from promptmetric.prompts.presets import models
-from promptmetric.scale import LikelihoodScale
+from promptmetric.scale import LabelScale, LikelihoodScale, NumericScale
 from promptmetric.segments import notes_on, settle_without_asking
 from promptmetric.signature import Signature
 from promptmetric.types import (
@@ -64,6 +64,8 @@ class Scorer:
         fallback: what to do with answers that hold no score: `mean`, `nan`, `error` or `retry` (which asks for text
             again; elsewhere it is as `nan`).
         samples: how many answers to draw for each segment, whose mean is the score (`text` and `as-published`).
+        structured: hold the model to answers that are labels of the prompt's scale, with `decode="text"` and engines
+            that can: vLLM, and servers that are vLLM or SGLang. Not for prompts that ask for more than a label.
         cache: keep answers in the user's cache folder (`PROMPTMETRIC_CACHE`) and reuse those of the same model,
             engine and question. Recordings, played or made, go without.
         revision: commit, branch or tag of the model on the hub.
@@ -87,6 +89,7 @@ class Scorer:
         decode: Decode | str = "auto",
         fallback: Fallback = "mean",
         samples: int = 1,
+        structured: bool = False,
         cache: bool = True,
         revision: str | None = None,
         offline: bool = False,
@@ -119,6 +122,7 @@ class Scorer:
         self._opened_cache: AnswerCache | None = None
         self.prompt = self._choose_prompt(prompt, decode)
         self.decode = _decode_for(self.prompt, decode, samples)
+        self._choices = _choices_for(self.prompt, self.decode) if structured else ()
 
     def predict(
         self,
@@ -229,7 +233,9 @@ class Scorer:
             model=fingerprint.model,
             revision=fingerprint.revision,
             engine=fingerprint.engine,
-            decode=self.decode if self.samples == 1 else f"{self.decode} x {self.samples}",
+            decode=self.decode
+            + (" structured" if self._choices else "")
+            + (f" x {self.samples}" if self.samples > 1 else ""),
             fallback=self.fallback,
             version=__version__,
         )
@@ -326,7 +332,7 @@ class Scorer:
 
     def _judge(self, model: str = "") -> Judge:
         retries = self.fallback == "retry"
-        return Judge(self.prompt, self.task, self.langs, model, self.decode, self.samples, retries)
+        return Judge(self.prompt, self.task, self.langs, model, self.decode, self.samples, retries, self._choices)
 
     def _cache(self) -> AnswerCache | None:
         if self._wants_cache and self._opened_cache is None:
@@ -351,6 +357,24 @@ def _decode_for(prompt: PromptSpec, decode: str, samples: int) -> Decode:
     if samples > 1 and chosen not in ("text", "as-published"):
         raise InputError(f"decode={chosen!r} draws no answers.", hint="Leave samples at 1, or take decode='text'.")
     return chosen  # type: ignore[no-any-return]
+
+
+def _choices_for(prompt: PromptSpec, decode: Decode) -> tuple[str, ...]:
+    """The only answers allowed where they are structured, checked before a model loads."""
+    if decode != "text":
+        raise InputError(f"structured answers are text, which decode={decode!r} does not read.", hint="Drop one.")
+    if prompt.marker is not None:
+        raise InputError(
+            f"prompt {prompt.id} asks for an explanation first, which structured answers leave no room for.",
+            hint="Name a prompt that asks for the judgment alone, or take decode='expected'.",
+        )
+    is_json = isinstance(prompt.scale, NumericScale) and prompt.scale.json_field
+    if is_json or not isinstance(prompt.scale, NumericScale | LabelScale):
+        raise InputError(
+            f"prompt {prompt.id} asks for no plain label ({prompt.scale}), as structured answers are.",
+            hint="Name a prompt that asks for a number or a word.",
+        )
+    return tuple(label_values(prompt.scale))
 
 
 def _check_iterable(samples: Any) -> None:
@@ -381,6 +405,7 @@ def _check_engine_arguments(engine: Mapping[str, Any]) -> None:
         "decode",
         "fallback",
         "samples",
+        "structured",
         "cache",
         "revision",
         "offline",

@@ -134,6 +134,7 @@ class Request:
         temperature: 0 is greedy.
         seed: of the random draws where the temperature is above 0.
         stop: generation ends after the first of these texts, which stays in the answer.
+        choices: the only answers allowed; none allows any. Engines that cannot hold a model to them refuse.
     """
 
     prompt: Prompt
@@ -141,6 +142,7 @@ class Request:
     temperature: float = 0.0
     seed: int = 0
     stop: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Sequences are padded on the right, so that every token keeps its true position a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,11 +30,10 @@ class PrefixReader:
         self._model = model
         self.device = model.device
         config = model.config.get_text_config()
-        layers = getattr(config, "layer_types", None) or ["full_attention"]
-        self._shares = set(layers) <= {"full_attention", "sliding_attention"} and not getattr(
-            model, "_is_stateful", False
-        )
-        self._window = getattr(config, "sliding_window", None) if "sliding_attention" in layers else None
+        layers = set(getattr(config, "layer_types", None) or ())
+        self._shares = layers <= {"full_attention", "sliding_attention"} and not model._is_stateful
+        slides = "sliding_attention" in layers if layers else True
+        self._window = getattr(config, "sliding_window", None) if slides else None
         self._masks = model.config._attn_implementation in ("sdpa", "eager")
         self._kept: tuple[list[int], Any] | None = None
 
@@ -59,6 +58,59 @@ class PrefixReader:
                 wanted = torch.tensor(tokens[start:], device=logits.device)
                 part = logits[row, start - 1 : len(tokens) - 1].float().log_softmax(-1)
                 yield float(part.gather(1, wanted[:, None]).double().sum())
+
+    def can_write(self, longest: int) -> bool:
+        """Whether `write` is exact for sequences of up to this length."""
+        return self._shares and (self._window is None or longest <= self._window)
+
+    def write(
+        self, sequences: Sequence[list[int]], shared: int, most: int, is_over: Callable[[list[int]], bool]
+    ) -> list[list[int]]:
+        """Continue sequences greedily.
+
+        Args:
+            sequences: token ids, of which the first `shared` are equal.
+            shared: how many.
+            most: the most tokens to write.
+            is_over: whether an answer ends with its last token.
+
+        Returns:
+            The tokens written after each sequence.
+        """
+        rows = [sequence[shared:] for sequence in sequences]
+        ends = [len(row) - 1 for row in rows]
+        places = sorted(set(ends))
+        prefix = self._prefix(list(sequences[0][:shared]))
+        logits, cache = self.forward(rows, prefix, shared, torch.tensor(places, device=self.device))
+        chosen = logits[list(range(len(rows))), [places.index(end) for end in ends]].argmax(-1)
+        width = max(map(len, rows))
+        real = torch.tensor([[1] * (shared + len(row)) + [0] * (width - len(row)) for row in rows], device=self.device)
+        answers: list[list[int]] = [[] for _ in rows]
+        alive = list(range(len(rows)))
+        while True:
+            for row, token in zip(alive, chosen.tolist(), strict=True):
+                answers[row].append(token)
+            going_on = [
+                place for place, row in enumerate(alive) if len(answers[row]) < most and not is_over(answers[row])
+            ]
+            if not going_on:
+                return answers
+            if len(going_on) < len(alive):
+                alive = [alive[place] for place in going_on]
+                kept = torch.tensor(going_on, device=self.device)
+                chosen, real = chosen[kept], real[kept]
+                cache.batch_select_indices(kept)
+            positions = torch.tensor([[len(sequences[row]) + len(answers[row]) - 1] for row in alive])
+            real = torch.cat([real, real.new_ones(len(alive), 1)], dim=1)
+            output = self._model(
+                input_ids=chosen[:, None],
+                attention_mask=real,
+                position_ids=positions.to(self.device),
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
+            chosen = output.logits[:, -1].argmax(-1)
 
     def _prefix(self, tokens: list[int]) -> Any:
         """The keys and values of a prefix, computed from where it differs from the last one."""

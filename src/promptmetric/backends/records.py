@@ -34,6 +34,8 @@ def question_fields(question: Question) -> dict[str, Any]:
         fields |= {"max_tokens": question.max_tokens, "temperature": question.temperature, "seed": question.seed}
         if question.stop:
             fields["stop"] = list(question.stop)
+        if question.choices:
+            fields["choices"] = list(question.choices)
     elif isinstance(question, LabelRequest):
         fields["labels"] = list(question.labels)
     else:
@@ -63,6 +65,7 @@ def read_question(fields: Mapping[str, Any]) -> Question:
         float(fields["temperature"]),
         int(fields["seed"]),
         tuple(map(_text, fields.get("stop", ()))),
+        tuple(map(_text, fields.get("choices", ()))),
     )
 
 

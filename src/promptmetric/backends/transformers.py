@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,6 +46,9 @@ _Decoding = tuple[int, float, int, tuple[str, ...]]
 
 _CALL_ON_CPU, _CALL_ON_GPU = 32, 1024
 """What one call of the model costs beside its tokens, in tokens."""
+
+_STOP_TOKENS = 32
+"""A stop text is looked for in this many tokens at the end of an answer."""
 
 _HASHED_WHOLE = 16 * 2**20  # larger files are fingerprinted by size, first and last MiB
 
@@ -136,10 +140,15 @@ class TransformersBackend:
             torch.cuda.empty_cache()
 
     def generate(self, requests: Sequence[Request], batch_size: int = 16) -> Iterator[tuple[int, Completion]]:
-        """Answer requests in batches of similar length, the longest first, so that memory trouble shows at once."""
+        """Answer requests; a prefix that several prompts share is computed once where nothing is sampled."""
         if self._model is None:
             raise BackendError("the model was closed.")
-        alike: dict[_Decoding, list[tuple[int, list[int]]]] = defaultdict(list)
+        if any(request.choices for request in requests):
+            raise BackendError(
+                "the transformers engine cannot hold a model to a list of answers.",
+                hint="Take decode='expected', which needs no structure, or the vllm backend.",
+            )
+        alike: dict[_Decoding, dict[int, list[int]]] = defaultdict(dict)
         for position, request in enumerate(requests):
             tokens = self._tokens.encode(request.prompt)
             overflow = len(tokens) + request.max_tokens - self._window if self._window else 0
@@ -147,10 +156,31 @@ class TransformersBackend:
                 yield position, Completion("", "too_long", len(tokens), overflow)
             else:
                 decoding = (request.max_tokens, request.temperature, request.seed, request.stop)
-                alike[decoding].append((position, tokens))
-        for decoding, group in alike.items():
-            group.sort(key=lambda item: len(item[1]), reverse=True)
-            yield from self._answer_group(group, batch_size, decoding)
+                alike[decoding][position] = tokens
+        for decoding, prompts in alike.items():
+            longest = max(map(len, prompts.values())) + decoding[0]
+            if decoding[1] == 0 and self._reader.can_write(longest):
+                write = partial(self._write, prompts, decoding)
+                yield from self._in_batches(prompts, dict.fromkeys(prompts, 1), batch_size, write)
+            else:
+                group = sorted(prompts.items(), key=lambda item: len(item[1]), reverse=True)
+                yield from self._answer_group(group, batch_size, decoding)
+
+    def _write(
+        self, prompts: Mapping[int, list[int]], decoding: _Decoding, members: Sequence[int], shared: int
+    ) -> list[Completion]:
+        max_tokens, _, _, stop = decoding
+
+        def is_over(answer: list[int]) -> bool:
+            if answer[-1] in self._eos:
+                return True
+            if not stop:
+                return False
+            end = self._tokenizer.decode(answer[-_STOP_TOKENS:])
+            return any(part in end for part in stop)
+
+        answers = self._reader.write([prompts[i] for i in members], shared, max_tokens, is_over)
+        return [self._completion(answer, len(prompts[i]), stop) for i, answer in zip(members, answers, strict=True)]
 
     def read_labels(
         self, requests: Sequence[LabelRequest], batch_size: int = 16

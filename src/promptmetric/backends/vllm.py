@@ -34,7 +34,7 @@ try:
         import vllm
         from vllm.distributed import cleanup_dist_env_and_memory
         from vllm.platforms import current_platform
-        from vllm.sampling_params import RequestOutputKind
+        from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 except ImportError as error:
     raise MissingExtraError("the vLLM engine", "vllm") from error
 
@@ -48,6 +48,8 @@ _WAITING = 2048
 
 _CHUNK_ON_CPU, _CHUNK_ON_GPU = 128, 2048
 """Prompts whose labels are read together, level by level: enough to fill the engine, few enough to show progress."""
+
+_LOUDER = "VLLM_LOGGING_LEVEL=INFO shows more."
 
 _Job = tuple[list[int], Any]
 """Token ids and how to go on from them."""
@@ -145,12 +147,14 @@ class VllmBackend:
             if overflow > 0:
                 yield position, Completion("", "too_long", len(tokens), overflow)
             else:
+                allowed = StructuredOutputsParams(choice=list(request.choices)) if request.choices else None
                 sampling = _sampling(
                     max_tokens=request.max_tokens,
                     temperature=request.temperature,
                     seed=request.seed,
                     stop=list(request.stop),
                     include_stop_str_in_output=True,
+                    structured_outputs=allowed,
                 )
                 jobs[position] = (tokens, sampling)
         for position, output in self._run(jobs, batch_size):
@@ -244,7 +248,10 @@ class VllmBackend:
                     return
                 for output in engine.step():
                     if output.finished:
-                        yield running.pop(output.request_id), output
+                        position = running.pop(output.request_id)
+                        if (reason := output.outputs[0].finish_reason) in ("abort", "error"):
+                            raise BackendError(f"vLLM gave a question up ({reason}).", hint=_LOUDER)
+                        yield position, output
         except PromptmetricError:
             raise
         except Exception as error:  # whatever the engine stumbles over

@@ -11,7 +11,7 @@ import importlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
 from promptmetric.errors import InputError, MissingExtraError
@@ -49,6 +49,17 @@ class Scored(NamedTuple):
 def baseline_names() -> tuple[str, ...]:
     """Names that `baseline_scores` takes."""
     return (*_LEXICAL, *_NEURAL)
+
+
+def library_versions(name: str) -> dict[str, str | None]:
+    """Versions of the libraries a baseline's scores depend on; None for one that is not installed."""
+    found: dict[str, str | None] = {}
+    for library in _LIBRARIES[name]:
+        try:
+            found[library] = version(library)
+        except PackageNotFoundError:
+            found[library] = None
+    return found
 
 
 def baseline_scores(
@@ -192,3 +203,12 @@ _LEXICAL: dict[str, Callable[[str, Sequence[Sample]], Scored]] = {
     "rougeL": _rouge,
 }
 _NEURAL = ("bertscore", "bartscore")
+_LIBRARIES = {
+    "bleu": ("sacrebleu",),
+    "chrf": ("sacrebleu",),
+    "rouge1": ("rouge-score",),
+    "rouge2": ("rouge-score",),
+    "rougeL": ("rouge-score",),
+    "bertscore": ("bert-score", "transformers", "torch"),
+    "bartscore": ("transformers", "torch"),
+}

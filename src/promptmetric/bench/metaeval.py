@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -12,9 +13,10 @@ from typing import Literal
 import numpy as np
 
 from promptmetric import stats
-from promptmetric.bench.controls import control_scores
+from promptmetric.bench.controls import CONTROLS, control_scores
 from promptmetric.bench.measures import MEASURES, check_measures, grouping_of, measure, resample, usual_measures
 from promptmetric.datasets import EvalSet, MetricScores, read_scores
+from promptmetric.datasets.files import counted
 from promptmetric.errors import InputError
 from promptmetric.execution import Progress
 from promptmetric.stats import Comparison, Interval, Missing, Statistic, bootstrap
@@ -34,6 +36,9 @@ TESTED = (
 )
 """Measures whose differences can be tested, and so order the table."""
 
+
+COMPARISONS = 2.5e9
+"""Pairs of hypotheses that the tests of all pairs of metrics look at, unless more is asked for: some minutes."""
 
 FEW_SEGMENTS = 30
 """Segments below which a bootstrap of segments is not to be trusted."""
@@ -153,9 +158,31 @@ def read_metrics(
     names = [metric.name for metric in metrics]
     for name in only:
         if name not in names:
-            near = difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names[:10]
-            raise InputError(f"no file has a metric {name!r}.", hint=f"There is: {', '.join(near)}.")
+            raise InputError(f"no file has a metric {name!r}.", hint=f"There is: {', '.join(_near(name, names))}.")
     return [metric for metric in metrics if not only or metric.name in only]
+
+
+def _near(name: str, names: Sequence[str]) -> list[str]:
+    """Names that are much like one or hold it, in any case and with or without `-refA`; else the first ten."""
+    folded = {other.rpartition("-")[0].casefold(): other for other in names}
+    folded |= {other.casefold(): other for other in names}
+    wanted = name.casefold()
+    close = [folded[other] for other in difflib.get_close_matches(wanted, folded, n=5, cutoff=0.6)]
+    holding = [other for key, other in folded.items() if wanted in key]
+    return list(dict.fromkeys((*close, *holding)))[:10] or [*names[:10], *(["…"] if len(names) > 10 else [])]
+
+
+def affordable(human: Floats, tested: str) -> int:
+    """How many metrics can be tested against each other and the controls within minutes.
+
+    A permutation test of Kendall's tau compares all hypotheses of a group with each other; the other tests are quick.
+    """
+    if not tested.startswith("kendall"):
+        return sys.maxsize
+    judged = ~np.isnan(human)
+    sizes = {"none": judged.sum(), "item": judged.sum(axis=0), "system": judged.sum(axis=1)}[grouping_of(tested)]
+    tests = COMPARISONS / float(np.square(sizes, dtype=np.float64).sum())
+    return max(2, int((1 + math.sqrt(1 + 8 * tests)) / 2) - len(CONTROLS))  # n metrics make n(n − 1) / 2 tests
 
 
 def meta_evaluate(
@@ -192,6 +219,7 @@ def meta_evaluate(
         seed: of both.
         missing: what a judged hypothesis without a metric score is.
         most_tested: with more metrics, only so many are tested and get intervals: the best by the tested measure.
+            None takes all that can be tested within minutes (`affordable`).
         progress_bar: show progress on stderr when it takes longer than two seconds.
 
     Raises:
@@ -203,11 +231,12 @@ def meta_evaluate(
     controls = {name: evalset.matrix(values) for name, values in control_scores(evalset).items()}
     scores = _matrices(evalset, metrics, human, missing) | controls
     wanted = tuple(dict.fromkeys((tested, *chosen)))
-    competing = _best(list(scores), scores, human, tested, most_tested, set(controls))
-    pairs = math.comb(len(competing), 2)
-    with Progress(len(scores) * len(wanted) + pairs, "measures and tests done", shown=progress_bar) as progress:
+    most = affordable(human, tested) if most_tested is None else most_tested
+    competing = _best(list(scores), scores, human, tested, most, set(controls))
+    with Progress(len(scores) * len(wanted), "measures computed", shown=progress_bar) as progress:
         weights = bootstrap.draw_weights(human.shape[1], draws, seed)
         found, drawn = _measured(human, scores, wanted, tested, competing, weights, progress)
+    with Progress(math.comb(len(competing), 2), "pairs of metrics tested", shown=progress_bar) as progress:
         differences, test = _tests(
             human, scores, found, drawn, competing, tested, exchange=exchange, draws=draws, seed=seed, progress=progress
         )
@@ -324,9 +353,14 @@ def _tests(
     return differences, _test_in_words(tested, exchange, comparisons)
 
 
+def usual_tested(human: Floats) -> str:
+    """The measure to test by where none is named."""
+    return "kendall-item" if _has_items(human) else "kendall"
+
+
 def _check_tested(tested: str | None, human: Floats) -> str:
     if tested is None:
-        return "kendall-item" if _has_items(human) else "kendall"
+        return usual_tested(human)
     if tested not in TESTED:
         raise InputError(f"differences of {tested!r} cannot be tested.", hint=f"These can: {', '.join(TESTED)}.")
     return tested
@@ -363,11 +397,11 @@ def _matrices(evalset: EvalSet, metrics: Sequence[MetricScores], human: Floats, 
 
 
 def _best(
-    names: Sequence[str], scores: dict[str, Floats], human: Floats, tested: str, most: int | None, controls: set[str]
+    names: Sequence[str], scores: dict[str, Floats], human: Floats, tested: str, most: int, controls: set[str]
 ) -> list[str]:
     """The metrics to be tested, and the controls."""
     metrics = [name for name in names if name not in controls]
-    if most is None or len(metrics) <= most:
+    if len(metrics) <= most:
         return list(names)
     values = {name: measure(tested, human, scores[name]).value for name in metrics}
     best = set(sorted(metrics, key=lambda name: _order(values[name]))[:most])
@@ -418,7 +452,9 @@ def _notes(evalset: EvalSet, human: Floats, wanted: Sequence[str]) -> tuple[str,
     notes = []
     unjudged = human.size - int(np.count_nonzero(~np.isnan(human)))
     if human.shape[1] < FEW_SEGMENTS:
-        notes.append(f"With {human.shape[1]} segments the intervals are too narrow and the tests find little.")
+        notes.append(
+            f"With {counted(human.shape[1], 'segment')} the intervals are too narrow and the tests find little."
+        )
     if unjudged:
         notes.append(f"{unjudged} of {human.size} combinations of a system and a segment are not judged.")
     if not any(row.src for row in evalset.rows):

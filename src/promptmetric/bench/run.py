@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import json
 import logging
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from promptmetric import __version__
-from promptmetric.backends import Backend, is_recording, open_backend
-from promptmetric.bench.baselines import baseline_scores
+from promptmetric.backends import Backend, is_recording, is_server, open_backend
+from promptmetric.bench.baselines import baseline_scores, library_versions
 from promptmetric.bench.controls import CONTROLS
-from promptmetric.bench.metaeval import MetaEvaluation, meta_evaluate, read_metrics
+from promptmetric.bench.metaeval import MetaEvaluation, affordable, meta_evaluate, read_metrics, usual_tested
 from promptmetric.bench.suite import Cell, Run, SetUse, Suite, cells_of
 from promptmetric.datasets import EvalSet, MetricScores, load_set
 from promptmetric.errors import BackendError, InputError, PromptmetricError
@@ -136,6 +138,10 @@ def run_suite(
     scipy_stats()  # what is needed in the end is asked for before anything is scored
     not_run: list[NotRun] = []
     jobs = list(_jobs(suite, models, data, not_run))
+    if not jobs:
+        raise _nothing_could_be_run(suite, not_run)
+    for one in not_run:
+        logger.warning("%s is left out: %s", one.what, one.reason)
     try:
         for part in ("answers", "scores"):
             (folder / part).mkdir(parents=True, exist_ok=True)
@@ -148,9 +154,13 @@ def run_suite(
         columns = [*cells, *baselines, *job.imported]
         results += _evaluate(job, columns, draws, not_run, progress_bar=progress_bar)
     if not results:
-        reasons = "\n  ".join(f"{one.what}: {one.reason}" for one in not_run[:10])
-        raise InputError(f"nothing of the suite {suite.name} could be run.", hint=reasons or None)
+        raise _nothing_could_be_run(suite, not_run)
     return SuiteResult(suite, tuple(results), tuple(not_run))
+
+
+def _nothing_could_be_run(suite: Suite, not_run: Sequence[NotRun]) -> InputError:
+    reasons = "\n  ".join(f"{one.what}: {' '.join(one.reason.split())}" for one in not_run[:10])
+    return InputError(f"nothing of the suite {suite.name} could be run.", hint=reasons or None)
 
 
 def _score_cells(
@@ -187,24 +197,48 @@ def planned_cells(
 
 
 def _jobs(suite: Suite, models: Sequence[str], data: Path | None, not_run: list[NotRun]) -> Iterator[_Job]:
-    for run in suite.runs:
-        chosen = run.model_copy(update={"models": tuple(models)}) if models else run
-        for use in run.sets:
+    known_as = _names_of_models()
+    for number, run in enumerate(suite.runs, 1):
+        named = tuple(EMBEDDED_MODEL if model == "auto" else model for model in models or run.models)
+        chosen = run.model_copy(update={"models": named})
+        if not (named or run.baselines or any(use.scores for use in run.sets)):
+            raise InputError(
+                f"{suite.name}, run {number}: there is nothing to measure.",
+                hint="Give it models, baselines, or sets with scores; or name a model with -m.",
+            )
+        for use in dict.fromkeys(run.sets):
             try:
                 published = load_set(use.name, data=data)
                 whole = published.without_humans()
                 for aspect in use.aspects:
                     whole.human(aspect)
             except PromptmetricError as error:
-                logger.warning("%s is left out: %s", use.name, error)
-                not_run.append(NotRun(use.name, str(error)))
+                not_run.append(NotRun(use.name, str(error).removeprefix(f"{use.name}: ")))
                 continue
             cut = _cut(whole, use)
-            cells = tuple(dict.fromkeys(cells_of(chosen, use, cut.task, cut.langs)))
+            cells = tuple(dict.fromkeys(cells_of(chosen, use, cut.task, cut.langs, known_as)))
+            if named and not cells:
+                not_run.append(NotRun(f"every model on {use.name}", f"none of the prompts is for {cut.task}"))
             imported = tuple(_imported(use, cut, whole, published, not_run))
             job = _Job(chosen, use, whole, cut, cells, tuple(dict.fromkeys(chosen.baselines)), imported)
             _check_labels(job)
             yield job
+
+
+def _names_of_models() -> Callable[[str], str]:
+    """The name by which a prompt is chosen for a model: for a recording or a server, that of the model behind it."""
+
+    @functools.cache
+    def known_as(model: str) -> str:
+        if not is_recording(model, "auto") and not is_server(model):
+            return model
+        try:
+            with contextlib.closing(open_backend(model)) as backend:
+                return backend.fingerprint().model
+        except PromptmetricError:  # which is said when the model is to be asked
+            return model
+
+    return known_as
 
 
 def _check_labels(job: _Job) -> None:
@@ -275,16 +309,18 @@ def _score_cell(
     path = folder / "scores" / f"{_digest(identity)}.json"
     kept = _read(path, {"signature": str, "statuses": dict}, len(evalset.rows))
     if kept is None:
-        logger.info("%s: %s, %d hypotheses", job.use.name, _label(cell), len(job.evalset.rows))
+        logger.info("%s: %s, %d hypotheses", job.use.name, _label(cell), len(evalset.rows))
         scorer = Scorer(
             cell.model,
             prompt=cell.prompt,
-            task=job.evalset.task,
-            langs=job.evalset.langs,
+            task=evalset.task,
+            langs=evalset.langs,
             backend=engine.backend(),
             decode=cell.decode,
         )
-        prediction = scorer.predict(job.evalset.samples(), batch_size, gpus, progress_bar=progress_bar)
+        # All rows are of the scorer's pair, which its signature then names.
+        samples = [replace(sample, src_lang=None, tgt_lang=None) for sample in evalset.samples()]
+        prediction = scorer.predict(samples, batch_size, gpus, progress_bar=progress_bar)
         kept = {
             "scores": [None if math.isnan(score) else score for score in prediction.scores],
             "statuses": _statuses(prediction),
@@ -303,7 +339,7 @@ def _statuses(prediction: Prediction) -> dict[str, int]:
 
 def _baselines(job: _Job, folder: Path, batch_size: int, not_run: list[NotRun], *, offline: bool) -> Iterator[Scored]:
     for name in job.baselines:
-        identity = ["baseline", name, job.evalset.langs, _texts(job.evalset)]
+        identity = ["baseline", name, library_versions(name), job.evalset.langs, _texts(job.evalset)]
         path = folder / "scores" / f"{_digest(identity)}.json"
         kept = _read(path, {"signature": str, "notes": list}, len(job.evalset.rows))
         if kept is None:
@@ -329,7 +365,6 @@ def _imported(
         try:
             metrics = read_metrics([file], whole, whole=published)
         except PromptmetricError as error:
-            logger.warning("%s is left out: %s", file, error)
             not_run.append(NotRun(f"{file} for {use.name}", str(error)))
             continue
         for metric in metrics:
@@ -350,6 +385,7 @@ def _evaluate(
         return
     whole = (len(job.whole.segments), len(job.whole.rows))
     for aspect in job.use.aspects or (job.evalset.aspects[0],):
+        human = job.evalset.human(aspect)
         try:
             found = meta_evaluate(
                 job.evalset,
@@ -357,7 +393,7 @@ def _evaluate(
                 aspect=aspect,
                 draws=draws,
                 missing="drop",
-                most_tested=MOST_TESTED,
+                most_tested=min(MOST_TESTED, affordable(human, usual_tested(human))),
                 progress_bar=progress_bar,
             )
         except PromptmetricError as error:

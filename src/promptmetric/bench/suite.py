@@ -6,7 +6,7 @@ import difflib
 import fnmatch
 import itertools
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -64,20 +64,26 @@ class Run(_Part):
     """
 
     title: str = ""
-    sets: tuple[SetUse, ...]
+    sets: tuple[SetUse, ...] = Field(min_length=1)
     models: tuple[str, ...] = ()
-    prompts: tuple[str, ...] = (DEFAULT_PROMPT,)
+    prompts: tuple[str, ...] = Field(default=(DEFAULT_PROMPT,), min_length=1)
     except_prompts: tuple[str, ...] = ()
-    decodes: tuple[Decode, ...] = ("text",)
+    decodes: tuple[Decode, ...] = Field(default=("text",), min_length=1)
     baselines: tuple[BaselineName, ...] = ()
 
 
 class Suite(_Part):
-    """A named list of runs."""
+    """A named list of runs.
+
+    Attributes:
+        name: of the suite, and of its folder of results.
+        about: what the suite is for, which opens its report.
+        runs: what to measure.
+    """
 
     name: str
-    about: str
-    runs: tuple[Run, ...]
+    about: str = ""
+    runs: tuple[Run, ...] = Field(min_length=1)
 
 
 class Cell(NamedTuple):
@@ -116,19 +122,65 @@ def load_suite(name_or_path: str) -> Suite:
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{name_or_path}: not valid TOML: {error}.") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InputError(f"{name_or_path}: {where}: {first['msg']}.") from error
+        raise InputError(f"{name_or_path}: {_what_is_wrong(error)}", hint=_HINT) from error
 
 
-def cells_of(run: Run, use: SetUse, task: Task, langs: str | None) -> Iterator[Cell]:
-    """The cells of one set, models outermost so that each is loaded once."""
+_HINT = "The README's section Benchmarks shows a suite file."
+_PARTS: dict[str, type[_Part]] = {"runs": Run, "sets": SetUse}
+_EXPECTED = {
+    "missing": "is missing",
+    "string_type": "must be a text",
+    "tuple_type": 'must be a list, such as ["…"]',
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "greater_than": "must be greater than 0",
+    "too_short": "must not be empty",
+    "model_type": 'must be a table, such as { name = "…" }',
+}
+"""What each of pydantic's complaints means for whoever wrote the file."""
+
+
+def _what_is_wrong(error: ValidationError) -> str:
+    """The first thing that does not fit, by its place and key: `run 1, set 2: 'first' must be greater than 0.`"""
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")  # a typo makes a key missing, too
+    *place, key = first["loc"]
+    if isinstance(key, int):
+        *place, key = *place[:-1], f"{place[-1]}, entry {key + 1}"
+    part: type[_Part] = Suite
+    where = []
+    for name, number in zip(place[::2], place[1::2], strict=False):
+        part = _PARTS.get(str(name), part)
+        where.append(f"{str(name).removesuffix('s')} {int(number) + 1}")
+    before = f"{', '.join(where)}: " if where else ""
+    if first["type"] == "extra_forbidden":
+        known = list(part.model_fields)
+        near = difflib.get_close_matches(str(key), known, n=1) or known
+        return f"{before}there is no key {key!r}; there is: {', '.join(near)}."
+    if first["type"] == "literal_error":
+        expected = first["ctx"]["expected"].replace(" or ", ", ")
+        return f"{before}{key!r} is {first['input']!r}, which must be one of {expected}."
+    return f"{before}{key!r} {_EXPECTED.get(first['type'], first['msg'])}."
+
+
+def cells_of(
+    run: Run, use: SetUse, task: Task, langs: str | None, known_as: Callable[[str], str] = str
+) -> Iterator[Cell]:
+    """The cells of one set, models outermost so that each is loaded once.
+
+    Args:
+        run: whose cells.
+        use: the set.
+        task: of the set.
+        langs: its language pair, where it has one.
+        known_as: the name by which a prompt is chosen for a model, such as that of a recording's.
+    """
     for model in run.models:
-        for prompt, decode in itertools.product(prompts_of(run, model, task, langs), run.decodes):
+        for prompt, decode in itertools.product(prompts_of(run, model, task, langs, known_as), run.decodes):
             yield Cell(use, model, prompt, decode)
 
 
-def prompts_of(run: Run, model: str, task: Task, langs: str | None) -> list[str]:
+def prompts_of(run: Run, model: str, task: Task, langs: str | None, known_as: Callable[[str], str] = str) -> list[str]:
     """Ids and files of a run's prompts that suit a task, patterns resolved, in order and without repetitions.
 
     Raises:
@@ -138,7 +190,7 @@ def prompts_of(run: Run, model: str, task: Task, langs: str | None) -> list[str]
     for pattern in run.prompts:
         if pattern == DEFAULT_PROMPT:
             pair = LanguagePair.parse(langs) if langs else None
-            found[recommend(model, task, pair).prompt] = None
+            found[recommend(known_as(model), task, pair).prompt] = None
         elif "*" in pattern:
             matching = [name for name in prompt_ids() if fnmatch.fnmatchcase(name, pattern)]
             if not matching:

@@ -38,8 +38,9 @@ def bench(
 ) -> None:
     """Measure models and prompts on sets of human judgments; the same command goes on where it was stopped.
 
-    SUITE is quick, eval4nlp, wmt23, summeval, summeval-aspects or a .toml file. Writes report.md, results.json and
-    figures.
+    SUITE is quick, eval4nlp, wmt23, summeval, summeval-aspects or a .toml file, whose keys the README's section
+    Benchmarks shows. Writes report.md, results.json and figures. `quick` needs the sets wmt23/en-de and summeval:
+    `promptmetric data list` tells where they are or come from.
     """
     from promptmetric.bench.run import planned_cells, run_suite
     from promptmetric.bench.suite import load_suite
@@ -57,7 +58,9 @@ def bench(
         for cell in cells:
             click.echo(f"{cell.use.name}\t{cell.model}\t{cell.prompt}\t{cell.decode}")
         for one in left_out:
-            click.echo(f"left out: {one.what}: {one.reason}", err=True)
+            click.echo(f"Left out: {one.what}: {one.reason}", err=True)
+        if left_out:
+            ctx.exit(InputError.exit_code)
         return
     figure_class()  # what the report needs is asked for before hours are spent
     target = Path(output or f"bench-{loaded.name}")

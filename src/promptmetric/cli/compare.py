@@ -8,6 +8,7 @@ import click
 
 from promptmetric.cli.output import deliver
 from promptmetric.cli.scoring import SeveralValues, exit_if_too_many_failed, score_files, scoring_options
+from promptmetric.errors import InputError
 
 
 @click.command(cls=SeveralValues)
@@ -35,11 +36,22 @@ def compare(
     max_failed: float,
     **scoring: Any,
 ) -> None:
-    """Compare systems on one test set: scores with intervals, paired tests, clusters, wins."""
-    from promptmetric.bench.compare import check_systems, compare_systems
+    """Compare systems on one test set: scores with intervals, paired tests, clusters, wins.
+
+    Systems are the files of -t; or those of -s, JSON lines that name their `system`, each with the same sources.
+    """
+    from promptmetric.bench.compare import check_alignment, check_systems, compare_systems
+    from promptmetric.inputs import STDIN, read_samples
     from promptmetric.report.compare import format_comparison
 
-    check_systems(scoring["hypotheses"])
+    if scoring["hypotheses"]:
+        check_systems(scoring["hypotheses"])
+    elif scoring["sources"] == STDIN:
+        raise InputError("stdin (-) can hold the sources, not the systems too.", hint="Put them into a .jsonl file.")
+    else:
+        systems = read_samples(scoring["sources"], (), scoring["limit"])
+        check_systems(systems)
+        check_alignment(systems)
     predictions = score_files(output, max_failed=max_failed, **scoring)
     found = compare_systems(predictions, alpha=alpha, draws=draws, seed=seed)
     deliver(format_comparison(found, output_format), output)

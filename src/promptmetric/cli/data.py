@@ -1,4 +1,4 @@
-"""`promptmetric data list|add|verify|export`."""
+"""`promptmetric data list|add|remove|verify|export`."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ def add(
 ) -> None:
     """Register the set at PATH under NAME: a file, a data folder for a known NAME, or a mt-metrics-eval folder."""
     from promptmetric.datasets import add_set
+    from promptmetric.datasets.catalogue import registered
 
+    before = registered().get(name)
     evalset = add_set(
         name,
         path,
@@ -83,6 +85,22 @@ def add(
         on=on,
     )
     click.echo(f"{name}: {_summary(evalset)}")
+    if before is not None:
+        click.echo(f"This replaces the set registered as {name} before: {_first_file(before)}.", err=True)
+
+
+def _first_file(spec: SetSpec) -> Path:
+    return (spec.folder or Path()) / spec.files[0]
+
+
+@data.command()
+@click.argument("name")
+def remove(name: str) -> None:
+    """Forget the set registered under NAME; its files stay where they are."""
+    from promptmetric.datasets import remove_set
+
+    remove_set(name)
+    click.echo(f"{name} is no longer registered.")
 
 
 @data.command()
@@ -90,18 +108,22 @@ def add(
 def verify(names: tuple[str, ...]) -> None:
     """Compare files with their checksums, and sets with the counts they should have; all that are here by default."""
     from promptmetric.datasets import known_sets, verify_set
+    from promptmetric.datasets.files import counted
 
-    failed = 0
+    failed = found = 0
     for name in names or [spec.id for spec in known_sets()]:
         report = verify_set(name)
         if not report.files and not names:
             continue
+        found += 1
         failed += not report.ok
-        counts = f"{report.rows} rows, {report.systems} systems, {report.segments} segments"
+        counts = _counts(report.rows, report.systems, report.segments)
         checked = f" ({', '.join(report.checked)} as expected)" if report.checked else " (nothing to compare with)"
         click.echo(f"{name}: " + (f"ok, {counts}{checked}" if report.ok else "\n  ".join(report.problems)))
+    if not found:
+        click.echo("No set is here. `promptmetric data list` tells where they come from.", err=True)
     if failed:
-        raise InputError(f"{failed} {'set' if failed == 1 else 'sets'} not as expected.")
+        raise InputError(f"{counted(failed, 'set')} not as expected.")
 
 
 @data.command()
@@ -145,11 +167,14 @@ def _rows(evalset: EvalSet) -> list[dict[str, Any]]:
 
 
 def _summary(evalset: EvalSet) -> str:
-    systems = len(evalset.systems)
-    return (
-        f"{len(evalset.rows)} rows, {systems} {'system' if systems == 1 else 'systems'}, "
-        f"{len(evalset.segments)} segments, judged for {', '.join(evalset.aspects)}"
-    )
+    counts = _counts(len(evalset.rows), len(evalset.systems), len(evalset.segments))
+    return f"{counts}, judged for {', '.join(evalset.aspects)}"
+
+
+def _counts(rows: int, systems: int, segments: int) -> str:
+    from promptmetric.datasets.files import counted
+
+    return f"{counted(rows, 'row')}, {counted(systems, 'system')}, {counted(segments, 'segment')}"
 
 
 def _pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:

@@ -18,6 +18,12 @@ from promptmetric.cli.output import check_output, deliver
 @click.option("--measure", "measures", multiple=True, metavar="NAME", help="Compute and show only these measures.")
 @click.option("--by", "tested", metavar="NAME", help="Measure to order and test by.  [default: kendall-item]")
 @click.option(
+    "--most-tested",
+    type=click.IntRange(min=2),
+    metavar="N",
+    help="Of more metrics, test only the best N.  [default: as many as minutes allow]",
+)
+@click.option(
     "--exchange",
     type=click.Choice(["both", "input", "systems"]),
     default="both",

@@ -83,6 +83,11 @@ _OPTIONS = (
         "--samples", type=click.IntRange(min=1), default=1, show_default=True, help="Answers drawn and averaged."
     ),
     click.option(
+        "--structured",
+        is_flag=True,
+        help="Hold the model to answers that are labels of the scale (vLLM, and servers that are vLLM or SGLang).",
+    ),
+    click.option(
         "--fallback",
         type=click.Choice(["mean", "nan", "error", "retry"]),
         default="mean",

@@ -3,7 +3,7 @@
 from promptmetric.datasets.catalogue import SetSpec, known_sets
 from promptmetric.datasets.evalset import EvalSet, Judged
 from promptmetric.datasets.load import SetReport, load_set, verify_set
-from promptmetric.datasets.register import add_set
+from promptmetric.datasets.register import add_set, remove_set
 from promptmetric.datasets.scores import MetricScores, read_scores
 
 __all__ = [
@@ -16,5 +16,6 @@ __all__ = [
     "known_sets",
     "load_set",
     "read_scores",
+    "remove_set",
     "verify_set",
 ]

@@ -36,6 +36,7 @@ class SetSpec(BaseModel):
         folder: where the files are, for what the user registered.
         columns, aspects, where, on, marked: see `read_table`.
         systems, segments, rows: the counts to expect.
+        lines: how many segments the test set has that this was drawn from, which score files may hold.
         address: where the set comes from.
         licence: under which it is published.
         get: how to get it by hand.
@@ -59,6 +60,7 @@ class SetSpec(BaseModel):
     systems: int | None = None
     segments: int | None = None
     rows: int | None = None
+    lines: int | None = None
     address: str | None = None
     licence: str | None = None
     get: str | None = None

@@ -56,6 +56,8 @@ class EvalSet:
         aspects: what was judged, the most important first.
         langs: the language pair, such as `en-de`; None for summaries.
         raters: names of the raters, where single ratings are known.
+        lines: how many segments the test set has that this was drawn from, judged or not; None where that is not
+            known.
 
     Raises:
         InputError: there are no rows, or a system has two hypotheses for one segment.
@@ -67,6 +69,7 @@ class EvalSet:
     aspects: tuple[str, ...]
     langs: str | None = None
     raters: tuple[str, ...] = ()
+    lines: int | None = None
 
     def __post_init__(self) -> None:
         if not self.rows:

@@ -170,14 +170,22 @@ def number(value: Any, place: str) -> float:
     """
     if value is None or (isinstance(value, str) and value.strip().casefold() in MISSING):
         return math.nan
+    found: float | None
     try:
         found = float(value)
-    except (TypeError, ValueError):
-        found = math.inf
+    except (TypeError, ValueError, OverflowError):
+        found = None
     # Python reads "1_0" as 10 and True as 1; neither is a score.
-    if math.isinf(found) or isinstance(value, bool) or (isinstance(value, str) and "_" in value):
+    if found is None or isinstance(value, bool) or (isinstance(value, str) and "_" in value):
         raise InputError(f"{place}: {value!r} is not a number.")
+    if math.isinf(found):
+        raise InputError(f"{place}: {value!r} is not finite.")
     return found
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things: `1 row`, `2 rows`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _load_cells(path: Path, delimiter: str, *, quoted: bool) -> Table:
@@ -285,6 +293,9 @@ def _load_json(path: Path, *, lines: bool) -> Table:
             found = json.loads(read_text(path))
             rows = found if isinstance(found, list) else []
             numbers = list(range(1, len(rows) + 1))
+    except json.JSONDecodeError as error:
+        line_number = numbers[-1] if numbers else error.lineno
+        raise InputError(f"{path}, line {line_number}: not valid JSON: {error.msg} (column {error.colno}).") from error
     except (ValueError, RecursionError) as error:
         place = f"{path}, line {numbers[-1]}" if numbers else str(path)
         raise InputError(f"{place}: not valid JSON: {error}.") from error

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from promptmetric.datasets.catalogue import FOLDER_VARIABLE, SetSpec, data_folder, get_spec, guess_format, known_sets
 from promptmetric.datasets.evalset import EvalSet
+from promptmetric.datasets.files import counted
 from promptmetric.errors import InputError
+from promptmetric.prompts import LanguagePair
 
 _WITH_LANGS = re.compile(r"(?P<path>.+):(?P<langs>[a-z]{2,3}(?:_[A-Za-z]+)?-[a-z]{2,3}(?:_[A-Za-z]+)?)")
 
@@ -66,6 +68,11 @@ def how_to_get(spec: SetSpec) -> str:
 
 def read(spec: SetSpec, files: list[Path]) -> EvalSet:
     """Read files as a set says."""
+    evalset = _read(spec, files)
+    return replace(evalset, lines=spec.lines) if spec.lines else evalset
+
+
+def _read(spec: SetSpec, files: list[Path]) -> EvalSet:
     first, second = files[0], files[1] if len(files) > 1 else None
     match spec.format:
         case "eval4nlp":
@@ -118,6 +125,8 @@ def _spec_of_path(name: str) -> SetSpec:
     match = _WITH_LANGS.fullmatch(name)
     if match and not path.exists():
         path, langs = Path(match["path"]).expanduser(), match["langs"]
+        if path.is_file():
+            LanguagePair.parse(langs)
     if not path.exists():
         if match or path.suffix or len(path.parts) > 3:
             raise InputError(
@@ -199,5 +208,5 @@ def verify_set(name: str, *, data: Path | None = None) -> SetReport:
         if expected_count is not None:
             checked.append(what)
             if count != expected_count:
-                problems.append(f"{count} {what}, but {expected_count} are expected.")
+                problems.append(f"{counted(count, what.removesuffix('s'))}, but {expected_count} are expected.")
     return SetReport(name, tuple(files), **counts, problems=tuple(problems), checked=tuple(dict.fromkeys(checked)))

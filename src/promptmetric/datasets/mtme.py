@@ -72,7 +72,8 @@ def read_mtme(folder: Path, langs: str, *, name: str | None = None) -> EvalSet:
                         human=system in references,
                     )
                 )
-    return EvalSet(name or f"{folder.name}/{langs}", "translation", tuple(rows), tuple(human), langs)
+    known_as = name or f"{folder.name}/{langs}"
+    return EvalSet(known_as, "translation", tuple(rows), tuple(human), langs, lines=len(sources))
 
 
 def _human_scores(folder: Path, langs: str, segments: int) -> dict[str, dict[str, list[float]]]:

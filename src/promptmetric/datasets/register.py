@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,8 +15,11 @@ from promptmetric.datasets.catalogue import Format, SetSpec, catalogue, guess_fo
 from promptmetric.datasets.evalset import EvalSet
 from promptmetric.datasets.load import files_in, read
 from promptmetric.errors import InputError
+from promptmetric.prompts import LanguagePair
+from promptmetric.prompts.languages import language_name
 from promptmetric.types import Task
 
+_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*(/[\w.+-]+)*")
 _SUMMARIES = ("paired", "rose", "seahorse", "summeval")
 
 
@@ -45,8 +50,10 @@ def add_set(
         The set.
 
     Raises:
-        InputError: there is no such file, the fields do not fit together, or the set cannot be read.
+        InputError: the name or the language pair is none, there is no such file, the fields do not fit together, or the
+            set cannot be read.
     """
+    _check_name(name)
     path = Path(path).expanduser().absolute()
     if not path.exists():
         raise InputError(f"{path}: no such file or folder.")
@@ -65,7 +72,9 @@ def add_set(
         reasons = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         raise InputError(f"{name}: {reasons}.") from error
     if spec.format == "mtme" and spec.langs is None:
-        raise InputError(f"{name}: {path} holds several language pairs.", hint="Name one with -l, such as -l en-de.")
+        spec = spec.model_copy(update={"langs": _only_pair(name, path)})
+    if langs is not None:
+        _check_langs(langs, spec.format)
     files = files_in(spec.folder or path.parent, spec)
     if files is None:
         raise InputError(f"{path}: there is no {' and '.join(spec.files)} in it.")
@@ -76,6 +85,9 @@ def add_set(
 
 def _fields(name: str, path: Path, given: Format | None, extra: Path | None) -> dict[str, object]:
     described = catalogue().get(name)
+    if described and path.is_dir() and (given == "mtme" or (path / "sources").is_dir()):
+        kept = described.model_dump(include={"id", "task", "langs", "address", "licence"})
+        return {**kept, "format": "mtme", "folder": path.parent, "files": (path.name,)}
     if described and path.is_dir():
         return {**described.model_dump(), "folder": path}
     if described and len(described.files) > 1 and not extra:
@@ -89,6 +101,48 @@ def _fields(name: str, path: Path, given: Format | None, extra: Path | None) -> 
     found = given or guess_format(path)
     task = "summarization" if found in _SUMMARIES else "translation"
     return {"id": name, "format": found, "task": task, "folder": path.parent, "files": files}
+
+
+def _only_pair(name: str, path: Path) -> str:
+    """The language pair of a test set of mt-metrics-eval that has just one."""
+    pairs = sorted(file.stem for file in (path / "sources").glob("*.txt"))
+    if len(pairs) != 1:
+        listed = ", ".join(pairs) or "none"
+        raise InputError(
+            f"{name}: {path} does not hold exactly one language pair, but {listed}.",
+            hint="Name one with -l, such as -l en-de." if pairs else "A test set has sources/PAIR.txt.",
+        )
+    return pairs[0]
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"{name!r} cannot be a set's name.",
+            hint="Take letters, digits, -, _ and ., with / between parts, such as mine/en-de.",
+        )
+
+
+def _check_langs(langs: str, set_format: Format) -> None:
+    """A pair, or for SEAHORSE a single language."""
+    if set_format == "seahorse":
+        language_name(langs)
+    else:
+        LanguagePair.parse(langs)
+
+
+def remove_set(name: str) -> None:
+    """Forget a set that the user registered. Its files stay; a set the package describes is as it was before.
+
+    Raises:
+        InputError: the user registered none of this name.
+    """
+    own = registered()
+    if name not in own:
+        near = difflib.get_close_matches(name, own, n=3) or sorted(own)
+        hint = f"You registered: {', '.join(near)}." if near else "You registered none."
+        raise InputError(f"you registered no set {name!r}.", hint=hint)
+    _write({other: spec for other, spec in own.items() if other != name})
 
 
 def _write(specs: Mapping[str, SetSpec]) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from promptmetric.datasets.blocks import Block, from_json, from_table
 from promptmetric.datasets.evalset import EvalSet
-from promptmetric.datasets.files import TABLES, Table, ending, load_table, number, read_lines
+from promptmetric.datasets.files import TABLES, Table, counted, ending, load_table, number, read_lines
 from promptmetric.datasets.mtme import read_score_blocks
 from promptmetric.datasets.table import COLUMNS
 from promptmetric.errors import InputError
@@ -43,8 +43,8 @@ def read_scores(path: str | Path, evalset: EvalSet, whole: EvalSet | None = None
     of mt-metrics-eval (lines `system<TAB>score`); a table with columns of systems, segments and any number of metrics;
     or plain text with a number a line in the order of the set's rows.
 
-    Scores of a system are in the order of its rows in the set; a file with more of them than rows is taken to score
-    the whole test set, and rows are found by the number that is their segment's id, from 0. A file of one block that
+    Scores of a system are in the order of its rows in the set; or every system has a score for each line of the test
+    set, judged or not, and rows are found by the number that is their segment's id, from 0. A file of one block that
     bears no system's name scores the whole set. What scores the rows in their order may score those of `whole`
     (which `promptmetric data export` writes) or those of `evalset`; their number tells which.
 
@@ -91,13 +91,13 @@ def _in_order(path: Path, count: int, evalset: EvalSet, whole: EvalSet) -> list[
         return list(range(count))
     if len(whole.rows) == len(evalset.rows):
         raise InputError(
-            f"{path}: {count} scores, but {evalset.name} has {len(whole.rows)} rows.",
+            f"{path}: {counted(count, 'score')}, but {evalset.name} has {len(whole.rows)} rows.",
             hint="`promptmetric data export` writes them. In a table, columns of systems and segments tell which is "
             "which.",
         )
     raise InputError(
-        f"{path}: {count} scores, but {evalset.name} has {len(whole.rows)} rows, or {len(evalset.rows)} without the "
-        "human translations among its systems.",
+        f"{path}: {counted(count, 'score')}, but {evalset.name} has {len(whole.rows)} rows, or {len(evalset.rows)} "
+        "without the human translations among its systems.",
         hint="Score the rows that `promptmetric data export` writes. meta-eval leaves human translations out unless "
         "--humans is given.",
     )
@@ -105,7 +105,7 @@ def _in_order(path: Path, count: int, evalset: EvalSet, whole: EvalSet) -> list[
 
 def _absent(values: Sequence[float]) -> tuple[str, ...]:
     absent = sum(map(math.isnan, values))
-    return (f"no score in {absent} rows",) if absent else ()
+    return (f"no score in {counted(absent, 'row')}",) if absent else ()
 
 
 # Scores by system, or by file
@@ -123,7 +123,7 @@ def _from_score_file(path: Path, evalset: EvalSet) -> MetricScores:
 
 
 def _from_files(path: Path, blocks: Mapping[str, Block], evalset: EvalSet, whole: EvalSet) -> MetricScores:
-    systems = _match(path, blocks, evalset)
+    systems = _match(path, blocks, evalset, whole)
     statuses = sum((block.statuses for block in blocks.values()), Counter[str]())
     total = sum(len(block.scores) for block in blocks.values())
     marks = tuple(f"{count} of {total} {status}" for status, count in sorted(statuses.items()) if status != "ok")
@@ -136,9 +136,10 @@ def _from_files(path: Path, blocks: Mapping[str, Block], evalset: EvalSet, whole
     return MetricScores(_name(path), values, path, (*marks, *notes))
 
 
-def _match(path: Path, blocks: Mapping[str, Block], evalset: EvalSet) -> dict[str, str | None] | None:
+def _match(path: Path, blocks: Mapping[str, Block], evalset: EvalSet, whole: EvalSet) -> dict[str, str | None] | None:
     """The system of each file, None for files of others; None for all where one file scores the whole set."""
-    matched = {key: _system_of(key, evalset) for key in blocks}
+    left_out = set(whole.systems) - set(evalset.systems)
+    matched = {key: None if key in left_out else _system_of(key, evalset) for key in blocks}
     found = [system for system in matched.values() if system is not None]
     if len(found) > len(set(found)):
         twice = sorted({system for system in found if found.count(system) > 1})
@@ -167,14 +168,14 @@ def _place(
     for row, judged in enumerate(evalset.rows):
         rows_of[judged.system].append(row)
     values = [math.nan] * len(evalset.rows)
-    ignored, found = [], set()
-    for key, block in blocks.items():
-        system = systems[key]
-        if system is None or system not in rows_of:
-            ignored.append(key)
-            continue
-        found.add(system)
-        at = _positions(path, system, rows_of[system], len(block.scores), evalset)
+    ignored = [key for key in blocks if systems[key] not in rows_of]
+    found = {str(systems[key]): block for key, block in blocks.items() if systems[key] in rows_of}
+    whole = _score_whole_test_set(
+        path, {system: len(block.scores) for system, block in found.items()}, rows_of, evalset
+    )
+    for system, block in found.items():
+        rows = rows_of[system]
+        at = {row: int(evalset.rows[row].segment) if whole else position for position, row in enumerate(rows)}
         _check_texts(path, block, at, evalset)
         for row, position in at.items():
             values[row] = block.scores[position]
@@ -189,19 +190,42 @@ def _place(
     return values, notes
 
 
-def _positions(path: Path, system: str, rows: Sequence[int], count: int, evalset: EvalSet) -> dict[int, int]:
-    """Where in its block the score of each row stands."""
-    if count == len(rows):
-        return {row: position for position, row in enumerate(rows)}
-    segments = [evalset.rows[row].segment for row in rows]
+def _score_whole_test_set(
+    path: Path, counts: Mapping[str, int], rows_of: Mapping[str, Sequence[int]], evalset: EvalSet
+) -> bool:
+    """Whether scores by system are those of all lines of the test set, rather than of the judged ones alone.
+
+    Raises:
+        InputError: they are neither.
+    """
+    surplus = [system for system, count in counts.items() if count != len(rows_of[system])]
+    if not surplus:
+        return False
+    usual = Counter(counts.values()).most_common(1)[0][0]
+    lines = _lines(evalset)
+    whole = usual if lines is None else lines
     # Without a segment 0, the set's ids may count from 1, and every score would go to its neighbour.
-    whole = "0" in evalset.segments and all(segment.isdecimal() and int(segment) < count for segment in segments)
-    if count > len(rows) and whole:
-        return {row: int(segment) for row, segment in zip(rows, segments, strict=True)}
+    fits = "0" in evalset.segments and all(name.isdecimal() and int(name) < whole for name in evalset.segments)
+    uneven = [system for system, count in counts.items() if count != whole] if fits else list(counts)
+    if not uneven:
+        return True
+    system = min(uneven, surplus, key=len)[0]
+    judged = counted(len(rows_of[system]), "judged segment")
+    known = f", of a test set of {lines}" if lines is not None and lines != len(rows_of[system]) else ""
+    others = f"; the file has {usual} of most systems" if counts[system] != usual else ""
     raise InputError(
-        f"{path}: {count} scores of {system}, but {evalset.name} has {len(rows)} segments of it.",
-        hint="Scores of a whole test set fit where ids of segments count its lines from 0, and 0 is among them.",
+        f"{path}: {counted(counts[system], 'score')} of {system}, but {evalset.name} has {judged} of it"
+        f"{known}{others}.",
+        hint="Every system needs as many as it has judged segments; or all systems one for each line of the test set, "
+        "where ids of segments count its lines from 0, and 0 is among them.",
     )
+
+
+def _lines(evalset: EvalSet) -> int | None:
+    """How many lines the test set has, where the set knows it or its segments are numbered without a gap."""
+    count = len(evalset.segments)
+    gapless = set(evalset.segments) == set(map(str, range(count)))
+    return evalset.lines or (count if gapless else None)
 
 
 def _check_texts(path: Path, block: Block, at: Mapping[int, int], evalset: EvalSet) -> None:
@@ -220,7 +244,7 @@ def _check_texts(path: Path, block: Block, at: Mapping[int, int], evalset: EvalS
                 )
 
 
-def _notes(found: set[str], ignored: Sequence[str], evalset: EvalSet) -> tuple[str, ...]:
+def _notes(found: Collection[str], ignored: Sequence[str], evalset: EvalSet) -> tuple[str, ...]:
     missing = [system for system in evalset.systems if system not in found]
     notes = []
     if ignored:
@@ -262,7 +286,7 @@ def _from_table(table: Table, evalset: EvalSet, whole: EvalSet) -> list[MetricSc
     notes = _notes(theirs & set(evalset.systems), sorted(theirs - set(evalset.systems)), evalset)
     partly = sum(key not in at and key[0] in theirs for key in keys)
     if partly:
-        notes = (*notes, f"no scores of {partly} rows of other systems")
+        notes = (*notes, f"no scores of {counted(partly, 'row')} of other systems")
     found = []
     for metric in metrics:
         numbers = table.numbers(metric)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal
 
 from promptmetric.decoding.as_published import read_as_published
@@ -25,6 +26,7 @@ Decode = Literal["text", "as-published", "expected", "likelihood", "likelihood-p
 __all__ = ["Decode", "read_answer"]
 
 
+@lru_cache(maxsize=4096)  # models say the same few things again and again
 def read_answer(text: str, scale: Scale, decode: Decode = "text", *, complete: bool = True) -> Reading:
     """Read a model's answer.
 

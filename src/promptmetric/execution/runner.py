@@ -52,6 +52,7 @@ def ask(
 
 def _text(question: Question) -> str:
     """What a prompt begins with comes first: hypotheses of one source, and formats of one segment, stay together."""
-    if isinstance(question.prompt, str):
-        return question.prompt
-    return "\0".join(turn.content for turn in question.prompt)
+    prompt = question.prompt
+    if isinstance(prompt, str):
+        return prompt
+    return prompt[0].content if len(prompt) == 1 else "\0".join([turn.content for turn in prompt])

@@ -29,8 +29,11 @@ def fill(text: str, values: dict[str, Any]) -> str:
     Raises:
         PromptError: a value is missing, or the template does what the sandbox forbids.
     """
+    template = _compiled(text)
+    # What `Template.render` does, but for its way of merging a template's own globals, which takes half of its time.
+    context = template.new_context({**_ENVIRONMENT.globals, **values}, shared=True)
     try:
-        return _compiled(text).render(values)
+        return "".join(template.root_render_func(context))
     except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
         raise PromptError(f"the prompt template cannot be filled: {error}.") from error
 

@@ -14,6 +14,7 @@ from typing import Any
 from promptmetric import __version__
 from promptmetric.bench.metaeval import Difference, MetaEvaluation, MetricResult
 from promptmetric.bench.run import Scored, SetResult, SuiteResult
+from promptmetric.datasets.files import counted
 from promptmetric.errors import PromptmetricError
 from promptmetric.report.figures import save_figure
 from promptmetric.report.metaeval import flat, format_meta_evaluation, without_nan
@@ -84,8 +85,7 @@ def _report(result: SuiteResult, folder: Path) -> str:
     lines = [
         f"# Benchmark `{result.suite.name}`",
         "",
-        result.suite.about,
-        "",
+        *([result.suite.about, ""] if result.suite.about else []),
         "Every hypothesis got a score from each metric, which did not see the human judgments. A model with a prompt "
         "sees source and hypothesis alone; BLEU, chrF, ROUGE and BERTScore compare with a reference. The tables say "
         "how well the scores agree with the judgments. Names in parentheses are controls that know nothing of "
@@ -113,17 +113,18 @@ def _section(number: int, part: SetResult, folder: Path) -> list[str]:
     words = [f"{found.name}, {found.aspect}", f" ({_cut(part)})" if _cut(part) else ""]
     title = "".join([*words, f": {part.title}" if part.title else ""])
     segments, rows = part.whole
-    size = f"{len(part.evalset.rows)} hypotheses of {found.systems} systems for {found.segments} segments"
+    size = f"{_hypotheses(len(part.evalset.rows))} of {counted(found.systems, 'system')} for "
+    size += counted(found.segments, "segment")
     if rows != len(part.evalset.rows):
-        size += f", out of {rows} hypotheses for {segments} segments"
+        size += f", out of {_hypotheses(rows)} for {counted(segments, 'segment')}"
     figure = f"figures/{number}-{re.sub(r'[^A-Za-z0-9]+', '-', title).strip('-')[-100:]}.png"
-    save_figure(found, title, folder / figure)
+    drawn = save_figure(found, title, folder / figure)
     return [
         f"## {number}. {title}",
         "",
         f"{size}. {_in_words(found)}",
         "",
-        f"![{found.tested} of every metric with its interval]({figure})",
+        f"![{_alternative(found, drawn)}]({figure})",
         "",
         format_meta_evaluation(_shortened(found), "markdown").rstrip(),
         *_rest(found),
@@ -133,6 +134,16 @@ def _section(number: int, part: SetResult, folder: Path) -> list[str]:
         _answers(part.scored),
         "",
     ]
+
+
+def _alternative(found: MetaEvaluation, drawn: Sequence[str]) -> str:
+    """What the figure shows, for who does not see it."""
+    which = f"all {len(drawn)}" if len(drawn) == len(found.metrics) else f"{len(drawn)} of {len(found.metrics)}"
+    return f"{found.tested} of {which} metrics and controls with its interval, the best on top"
+
+
+def _hypotheses(number: int) -> str:
+    return f"{number} {'hypothesis' if number == 1 else 'hypotheses'}"
 
 
 def _in_words(found: MetaEvaluation) -> str:

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from promptmetric.bench.compare import SystemComparison
+from promptmetric.datasets.files import counted
 from promptmetric.report.tables import markdown_table, table
 from promptmetric.stats.paired import PairedDifference
 
@@ -28,7 +29,7 @@ def format_comparison(found: SystemComparison, output: CompareFormat) -> str:
     ]
     pairs = [
         [
-            f"{found.systems[one.first].name} > {found.systems[one.second].name}",
+            f"{found.systems[one.first].name} {_sign(one)} {found.systems[one.second].name}",
             f"{one.delta:.4f}",
             f"[{one.interval.low:.4f}, {one.interval.high:.4f}]",
             f"{one.p:.4f}",
@@ -51,26 +52,51 @@ def format_comparison(found: SystemComparison, output: CompareFormat) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _sign(one: PairedDifference) -> str:
+    """`=` where the observed scores are the same, which is no statement about the systems."""
+    return "=" if one.wins == one.losses == 0 else ">"
+
+
 def _verdict(found: SystemComparison, one: PairedDifference) -> str:
     if one.adjusted < found.alpha:
         return "distinguishable from noise"
     if one.wins == one.losses == 0:
         return "the same score on every segment"
-    return f"not distinguishable; a true difference under {one.detectable:.4f} mostly goes unnoticed"
+    if one.detectable is None:
+        return f"no difference can be found with {_too_few(found)}"
+    return f"not distinguishable; a true difference of {one.detectable:.4f} would mostly be found"
+
+
+def _too_few(found: SystemComparison) -> str:
+    """What there is too little of."""
+    by_segments = 2 * 0.5**found.segments * len(found.differences)
+    return counted(found.segments, "segment") if by_segments >= found.alpha else counted(found.draws, "draw")
 
 
 def _foot(found: SystemComparison) -> list[str]:
+    pairs = counted(len(found.differences), "pair")
+    how = f"exact (all {2**found.segments} exchanges)" if found.exact else f"{found.draws} draws, seed {found.seed}"
     lines = [
-        f"Paired permutation test, two-sided, {found.draws} draws, seed {found.seed}; clusters and verdicts by p after "
-        f"Holm's correction < {found.alpha:g}. Not distinguishable does not mean equal.",
-        "Unnoticed: smaller than what a test at .05 finds four times out of five with as many segments.",
+        f"Paired permutation test, two-sided, {how}; clusters and verdicts by p after Holm's correction for {pairs} "
+        f"< {found.alpha:g}. Not distinguishable does not mean equal.",
     ]
+    if found.lowest >= found.alpha:
+        lines.append(
+            f"With {_too_few(found)}, p after the correction is {found.lowest:.4f} at best, however large a difference "
+            f"is: the test can find none, which says nothing about the systems."
+        )
+    else:
+        lines.append(
+            "Would mostly be found: about four times out of five, with as many segments and p after the correction."
+        )
+    lines.append(f"Intervals: {found.draws} bootstrap draws of segments, seed {found.seed}.")
     if found.left_out:
         total = found.segments + found.left_out
         lines.append(
             f"{found.left_out} of {total} segments are left out: some system's answer for them holds no score."
         )
-    lines.append(f"Whether the metric itself can be trusted, `promptmetric meta-eval` tells. {found.signature}")
+    lines.append("Whether the metric itself can be trusted, `promptmetric meta-eval` tells.")
+    lines.append(f"Signature: {found.signature}")
     return lines
 
 

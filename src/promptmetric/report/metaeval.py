@@ -13,6 +13,7 @@ from typing import Any, Literal
 from promptmetric.bench.controls import CONTROLS
 from promptmetric.bench.measures import MEASURES
 from promptmetric.bench.metaeval import Measured, MetaEvaluation, MetricResult
+from promptmetric.datasets.files import counted
 from promptmetric.report.tables import latex_table, markdown_table, table
 
 MetaFormat = Literal["text", "json", "tsv", "markdown", "latex"]
@@ -93,7 +94,8 @@ def _percent(value: float) -> str:
 
 def _head(found: MetaEvaluation) -> list[str]:
     lines = [
-        f"{found.name}, {found.aspect}: {found.judgments} judgments, {found.systems} systems, {found.segments} segments"
+        f"{found.name}, {found.aspect}: {counted(found.judgments, 'judgment')}, {counted(found.systems, 'system')}, "
+        f"{counted(found.segments, 'segment')}"
     ]
     ties = ", ".join(
         f"{_percent(rate.value)} of the pairs {'for one segment' if by == 'item' else 'of all hypotheses'}"
@@ -102,7 +104,7 @@ def _head(found: MetaEvaluation) -> list[str]:
     lines.append(f"Humans tie on {ties}.")
     chance = {name: value for name, value in found.chance.items() if not math.isnan(value) and value > 0}
     listed = ", ".join(f"{name} {value:.3f}" for name, value in chance.items())
-    lines.append(f"Chance: {listed}; correlations 0." if listed else "Chance: 0.")
+    lines.append(f"By chance: {'; '.join(filter(None, (listed, 'every correlation is 0')))}.")
     if found.ceiling:
         listed = ", ".join(f"{name} {_number(one.value)}" for name, one in found.ceiling.items() if name in SHOWN)
         lines.append(f"One rater against the rest: {listed}.")
@@ -123,8 +125,20 @@ def _foot(found: MetaEvaluation, shown: Sequence[str]) -> list[str]:
         "Read the other way round, a control has the negated correlation: one far below zero warns as one above does.",
         *found.notes,
     ]
-    lines += [f"{', '.join(names)}: {note.removesuffix('.')}." for note, names in _notes_by_text(found).items()]
+    untested = sum(result.rank is None for result in found.metrics)
+    if untested:
+        tested = sum(result.rank is not None and not result.is_control for result in found.metrics)
+        lines.append(
+            f"Only the best {tested} of {tested + untested} metrics are tested and have intervals, for the time it "
+            f"takes (--most-tested {tested + untested} tests them all); they were chosen on these very judgments."
+        )
+    lines += [f"{_some(names)}: {note.removesuffix('.')}." for note, names in _notes_by_text(found).items()]
     return lines
+
+
+def _some(names: Sequence[str]) -> str:
+    """A few names, or their number with examples."""
+    return ", ".join(names) if len(names) <= 6 else f"{len(names)} metrics, such as {', '.join(names[:3])}"
 
 
 def _has(found: MetaEvaluation, name: str) -> bool:

@@ -25,6 +25,7 @@ from promptmetric.stats.correlation import constant_rows
 
 Exchange = Literal["both", "input", "systems"]
 Singles = NDArray[np.float32]
+Signs = NDArray[np.int8]
 
 ROUNDING = 1e-12
 """Permuted differences that miss the observed one by less count as equal to it."""
@@ -207,7 +208,7 @@ def _kendall_draws(h: Floats, first: Floats, second: Floats, signs: Singles) -> 
     for start in range(0, members, step):
         block = slice(start, min(start + step, members))
         humans = _signs_between(h, h, block)
-        untied_h += np.count_nonzero(humans, axis=(1, 2))
+        untied_h += _over_pairs(np.abs(humans), block).sum(axis=1)
         tables = [
             _signs_between(one, other, block)
             for one, other in ((first, first), (first, second), (second, first), (second, second))
@@ -218,10 +219,24 @@ def _kendall_draws(h: Floats, first: Floats, second: Floats, signs: Singles) -> 
         return np.asarray(order.values() / np.sqrt(untied_h[:, None] * untied.values()))
 
 
-def _signs_between(one: Floats, other: Floats, block: slice) -> Singles:
-    """Sign of each difference between a block of one metric's scores and all of another's; 0 where one is missing."""
-    with np.errstate(invalid="ignore"):
-        return np.nan_to_num(np.sign(one[:, block, None] - other[:, None, :])).astype(np.float32)
+def _signs_between(one: Floats, other: Floats, block: slice) -> Signs:
+    """Sign of each difference between a block of one metric's scores and another's from there on.
+
+    0 where one is missing, and for a member with itself. What is left of the block is in earlier blocks' tables, with
+    the two metrics exchanged.
+    """
+    rows, columns = one[:, block, None], other[:, None, block.start :]
+    signs: Signs = (rows > columns).view(np.int8) - (rows < columns).view(np.int8)
+    itself = np.arange(block.stop - block.start)
+    signs[:, itself, itself] = 0
+    return signs
+
+
+def _over_pairs(table: Signs, block: slice) -> Floats:
+    """Sums of each row over the pairs with all members: those behind the block stand for two."""
+    width = block.stop - block.start
+    whole = table.sum(axis=2, dtype=np.int64)
+    return np.asarray(whole + table[:, :, width:].sum(axis=2, dtype=np.int64), dtype=np.float64)
 
 
 class _Form:
@@ -233,16 +248,24 @@ class _Form:
         self._even = np.zeros((groups, draws))
         self._odd = np.zeros((groups, draws))
 
-    def add(self, tables: list[Singles], block: slice) -> None:
-        """Add the pairs of a block with all: both members stay, the second is exchanged, the first is, both are."""
+    def add(self, tables: list[Signs], block: slice) -> None:
+        """Add the pairs of a block with all behind its start: none is exchanged, the second is, the first is, both are.
+
+        Q is symmetric, so that half of it will do; and where no scores tie, all of its numbers may be 0.
+        """
         stay, second, first, both = tables
-        drawn = self._signs[:, :, block]
-        level = (stay + second + first + both).sum(axis=(1, 2), dtype=np.float64) / 4
-        slope = (stay + second - first - both).sum(axis=2) / 2
-        curve = (stay - second - first + both) / 4
-        turned = np.matmul(self._signs, curve.transpose(0, 2, 1))  # multiples of 1/4 and exact in single precision
-        self._even += level[:, None] + np.einsum("gdm,gdm->gd", turned, drawn, dtype=np.float64)
-        self._odd += np.matmul(drawn, slope[:, :, None])[:, :, 0]
+        width = block.stop - block.start
+        rows, columns = self._signs[:, :, block], self._signs[:, :, block.start :]
+        level = _over_pairs(stay + second + first + both, block).sum(axis=1) / 4
+        slope = (stay + second - first - both).sum(axis=2, dtype=np.float32) / 2
+        behind = (stay - second + first - both)[:, :, width:].sum(axis=1, dtype=np.float32) / 2
+        curve = (stay - second - first + both).astype(np.float32) / 4
+        curve[:, :, width:] *= 2
+        curved = curve.any(axis=(0, 1))
+        turned = np.matmul(columns[:, :, curved], curve[:, :, curved].transpose(0, 2, 1))  # exact: multiples of 1/4
+        self._even += level[:, None] + np.einsum("gdm,gdm->gd", turned, rows, dtype=np.float64)
+        self._odd += np.matmul(rows, slope[:, :, None])[:, :, 0]
+        self._odd += np.matmul(columns[:, :, width:], behind[:, :, None])[:, :, 0]
 
     def values(self) -> Floats:
         """Metric × groups × draws: for the second metric, every sign is the other one."""

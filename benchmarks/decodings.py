@@ -1,0 +1,202 @@
+"""Which way of getting a score out of a small model agrees best with humans: its text, its most probable label, the
+expectation over labels, or the likelihood of the hypothesis?
+
+    python benchmarks/decodings.py --data DATA                                       the embedded model
+    python benchmarks/decodings.py --data DATA --model FOLDER --model auto --set summeval
+
+For every set, about 500 hypotheses (all systems of segments that are drawn with a fixed seed), and for every format of
+PrExMe's plain zero-shot prompt: Kendall's tau-b over all hypotheses and its mean over segments, each with a 95 %
+bootstrap interval resampled by segment; the share of answers that held a score (text) or the median probability of the
+labels (mode, expectation); and how many different scores there are. The likelihoods and the length follow. An undefined
+correlation prints as nan with its reason. Answers are kept in the user's cache: an interrupted run goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from promptmetric.backends import open_backend
+from promptmetric.backends.base import Backend
+from promptmetric.bench.controls import control_scores
+from promptmetric.bench.measures import MEASURES
+from promptmetric.datasets import EvalSet, load_set
+from promptmetric.decoding import Decode
+from promptmetric.decoding.expected import LabelReader
+from promptmetric.execution import Ask, asker, open_cache
+from promptmetric.judging import Judge
+from promptmetric.prompts import LanguagePair, get_prompt
+from promptmetric.stats.bootstrap import draw_weights, interval
+from promptmetric.types import LabelRequest, Sample, Segment, Task
+
+_T = TypeVar("_T")
+
+SETS: dict[str, tuple[Task, int]] = {
+    "wmt23/en-de": ("translation", 42),
+    "wmt22/zh-en": ("translation", 36),
+    "summeval": ("summarization", 32),
+}
+"""By name: the task, and how many segments are drawn, each with all its systems."""
+
+FORMATS = ("0-or-1", "0..5", "0..100", "-100..100", "0.0..1.0", "simple-labels", "complex-labels")
+TEXT_TOKENS = 12
+"""Enough for "Score: 85/100"; small models go on forever."""
+
+LIKELIHOODS: tuple[Decode, ...] = ("likelihood", "likelihood-pmi")
+MEASURED = ("kendall", "kendall-item")
+DRAWS = 1000
+
+
+class Row(NamedTuple):
+    """One way of scoring on one set: its scores by sample, and what is known of the answers behind them."""
+
+    model: str
+    set: str
+    format: str
+    decoding: str
+    scores: list[float]
+    read: float | None
+
+
+def rows(
+    model: str, backend: Backend, evalset: EvalSet, task: Task, formats: tuple[str, ...], ask: Ask
+) -> Iterator[Row]:
+    """Every decoding of every format, then the likelihoods."""
+    langs = LanguagePair.parse(evalset.langs) if evalset.langs else None
+    samples = dict(enumerate(evalset.samples()))
+    name = backend.fingerprint().model
+    specs = {form: get_prompt(f"prexme:zs/neutral/{form}") for form in formats}
+    judges = {
+        form: Judge(spec.model_copy(update={"max_tokens": TEXT_TOKENS}), task, langs, name, "text")
+        for form, spec in specs.items()
+    }
+    readers = {form: LabelReader(judge.prompt.scale) for form, judge in judges.items()}
+    # All formats at once: they differ in their last line only, so a segment's own text is computed once for all.
+    asked = {
+        position * len(formats) + place: LabelRequest(judges[form].render(sample, position), readers[form].texts)
+        for place, form in enumerate(formats)
+        for position, sample in samples.items()
+    }
+    answers = dict(_watched(ask(asked), len(asked), f"{model} {evalset.name} labels"))
+    for place, form in enumerate(formats):
+        scale, reader = judges[form].prompt.scale, readers[form]
+        beliefs = [reader.distribution(answers[position * len(formats) + place]) for position in samples]
+        known = [None if isinstance(belief, str) else belief for belief in beliefs]
+        mass = statistics.median(belief.mass if belief else 0.0 for belief in known)
+        modes = [scale.normalise(reader.values[belief.mode]) if belief else math.nan for belief in known]
+        means = [scale.normalise(reader.expectation(belief)) if belief else math.nan for belief in known]
+        yield Row(model, evalset.name, form, "mode", modes, mass)
+        yield Row(model, evalset.name, form, "expectation", means, mass)
+    for form, judge in judges.items():
+        segments = _in_order(judge, samples, ask, f"{model} {evalset.name} {form} text")
+        yield Row(model, evalset.name, form, "text", [s.score for s in segments], _share_read(segments))
+    suffix = "translation" if task == "translation" else "summary"
+    for prompt in (f"likelihood-{suffix}", f"likelihood-source-{suffix}"):
+        for decode in LIKELIHOODS:
+            judge = Judge(get_prompt(prompt), task, langs, name, decode)
+            segments = _in_order(judge, samples, ask, f"{model} {evalset.name} {prompt} {decode}")
+            yield Row(model, evalset.name, prompt, decode, [s.score for s in segments], _share_read(segments))
+
+
+def _in_order(judge: Judge, samples: dict[int, Sample], ask: Ask, what: str) -> list[Segment]:
+    found = {segment.index: segment for segment in _watched(judge.segments(samples, ask), len(samples), what)}
+    return [found[position] for position in sorted(found)]
+
+
+def _share_read(segments: list[Segment]) -> float:
+    return sum(segment.raw is not None for segment in segments) / len(segments)
+
+
+def _watched(items: Iterable[_T], total: int, what: str) -> Iterator[_T]:
+    """Pass items on, and say now and then how far it is."""
+    start = said = time.monotonic()
+    for count, item in enumerate(items, 1):
+        yield item
+        if time.monotonic() - said > 30 or count == total:
+            said = time.monotonic()
+            print(f"{what}: {count} of {total} in {said - start:.0f} s", file=sys.stderr, flush=True)
+
+
+def measured(row: Row, evalset: EvalSet) -> dict[str, object]:
+    """The row's correlations with intervals; answers without a score get the mean of the others (PrExMe's rule)."""
+    known = [score for score in row.scores if not math.isnan(score)]
+    filled = [statistics.fmean(known) if math.isnan(score) else score for score in row.scores] if known else row.scores
+    result: dict[str, object] = {**row._asdict(), "distinct": len(set(known)), "n": len(row.scores)}
+    del result["scores"]
+    human, metric = evalset.human(), evalset.matrix(filled)
+    weights = draw_weights(human.shape[1], DRAWS, seed=1)
+    for name in MEASURED:
+        if len(set(known)) < 2:
+            result[name] = "nan (all scores are equal)" if known else "nan (no answer held a score)"
+            continue
+        compute, _, resample = MEASURES[name]
+        found = compute(human, metric)
+        if resample is None:
+            raise ValueError(f"{name} has no interval")
+        spread = interval(resample(human, metric, weights, found))
+        result[name] = f"{found.value:+.3f} [{spread.low:+.3f}, {spread.high:+.3f}]"
+    return result
+
+
+COLUMNS = {
+    "model": 24,
+    "set": 12,
+    "format": 29,
+    "decoding": 14,
+    "kendall": 26,
+    "kendall-item": 26,
+    "read": 6,
+    "distinct": 8,
+}
+
+
+def line(result: dict[str, object]) -> str:
+    read = result.get("read")
+    cells = {**result, "read": f"{read:.3f}" if isinstance(read, float) else ""}
+    return "  ".join(f"{cells[name]!s:{width}}" for name, width in COLUMNS.items()).rstrip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with wmt/ and summeval/")
+    parser.add_argument("--model", action="append", help="model folder or hub id; default: the embedded model")
+    parser.add_argument("--backend", default="auto", choices=["auto", "transformers", "vllm"])
+    parser.add_argument("--set", choices=SETS, action="append", help="default: all")
+    parser.add_argument("--format", choices=FORMATS, action="append", help="default: all")
+    parser.add_argument("--segments", type=int, help="segments drawn, instead of about 500 hypotheses' worth")
+    parser.add_argument("--batch-size", type=int, default=14)
+    parser.add_argument("--output", type=Path, help="also write the results as JSON lines")
+    arguments = parser.parse_args()
+    print("  ".join(f"{name:{width}}" for name, width in COLUMNS.items()).rstrip(), flush=True)
+    for model in arguments.model or ["auto"]:
+        backend = open_backend(model, arguments.backend, gpus=1)
+        label = backend.fingerprint().model
+        cache = open_cache()
+        ask = asker(backend, arguments.batch_size, cache)
+        for name in arguments.set or SETS:
+            task, segments = SETS[name]
+            evalset = load_set(name, data=arguments.data).without_humans().draw(arguments.segments or segments, seed=1)
+            formats = tuple(arguments.format or FORMATS)
+            length = Row("(length)", name, "", "length", control_scores(evalset)["length"], None)
+            _print(measured(length, evalset), arguments.output)
+            for row in rows(label, backend, evalset, task, formats, ask):
+                _print(measured(row, evalset), arguments.output)
+        backend.close()
+
+
+def _print(result: dict[str, object], output: Path | None) -> None:
+    print(line(result), flush=True)
+    if output:
+        with output.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(result, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()
