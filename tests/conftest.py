@@ -6,6 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,14 @@ def skip_or_fail(reason: str) -> None:
     if os.environ.get("PROMPTMETRIC_REQUIRE_ALL"):
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+def need_vllm() -> None:
+    """vLLM needs versions of its own: it has an environment of its own, in which PROMPTMETRIC_REQUIRE_VLLM is set."""
+    if find_spec("vllm") is None:
+        if os.environ.get("PROMPTMETRIC_REQUIRE_VLLM"):
+            pytest.fail("vLLM is not installed")
+        pytest.skip("vLLM is not installed here: .ci/run tries it in an environment of its own")
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from promptmetric.errors import BackendError, InputError
 from promptmetric.types import Completion, LabelRequest, LikelihoodRequest, Message, Request
 
 from . import servers
-from .conftest import skip_or_fail
+from .conftest import need_vllm
 from .servers import Connect, Reply, Serve, Server, ask, chat, first_then, says, turns
 
 serve, connect, quick_and_without_keys = servers.serve, servers.connect, servers.quick_and_without_keys
@@ -441,8 +440,7 @@ TOLERANCE = 5e-4
 
 @pytest.fixture(scope="module")
 def vllm_server(embedded_folder: Path) -> Iterator[str]:
-    if find_spec("vllm") is None:
-        skip_or_fail("vllm is not installed")
+    need_vllm()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

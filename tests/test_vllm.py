@@ -6,12 +6,13 @@ import importlib
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+
+from .conftest import need_vllm
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -62,8 +63,7 @@ CONTENTS = [task.format(*segment) for task in TASKS for segment in SEGMENTS]
 
 @pytest.fixture(scope="module")
 def backend(embedded_folder: Path) -> Iterator[Any]:
-    if find_spec("vllm") is None:
-        pytest.skip("vllm is not installed")
+    need_vllm()
     from promptmetric.backends.vllm import VllmBackend
 
     opened = VllmBackend(embedded_folder, dtype="float32", max_model_len=WINDOW)
