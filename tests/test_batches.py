@@ -32,6 +32,21 @@ def test_hypotheses_of_one_source_share_it() -> None:
     assert sorted(batch.shared for batch in batches) == [231, 231, 231]
 
 
+def test_a_source_is_shared_even_where_it_is_the_smaller_part() -> None:
+    items = [[source] * 60 + [system] * 200 for source in (1, 2, 3) for system in (4, 5, 6, 7)]
+    batches = deal(items, [1] * 12, 16)
+    assert sorted(batch.shared for batch in batches) == [60, 60, 60]
+
+
+@given(st.integers(1, 3), st.integers(2, 9), st.integers(1, 40), st.integers(1, 6))
+def test_no_more_is_computed_than_prefixes_and_ends(sources: int, systems: int, length: int, batch_size: int) -> None:
+    items = [[source] * 500 + [system] * length for source in range(sources) for system in range(systems)]
+    batches = deal(items, [1] * len(items), max(2, batch_size), overhead=4)
+    ends = sum(len(batch.members) * (500 + length - batch.shared) for batch in batches)
+    assert ends <= len(items) * length
+    assert min(batch.shared for batch in batches) >= 500
+
+
 def test_strangers_are_sorted_by_length_and_share_their_header() -> None:
     items = [[9, 9, 9, source, *[source] * (10 * source)] for source in range(1, 9)]
     batches = deal(items, [1] * 8, 4)
@@ -39,9 +54,11 @@ def test_strangers_are_sorted_by_length_and_share_their_header() -> None:
     assert all(batch.shared == 3 for batch in batches)
 
 
-def test_a_large_family_is_split_evenly() -> None:
+def test_the_last_of_a_large_family_shares_with_the_others() -> None:
     items = [[source] * 100 + [n] for source in (1, 2) for n in range(17)]
-    assert [len(batch.members) for batch in deal(items, [1] * 34, 16)] == [8, 9, 8, 9]
+    batches = deal(items, [1] * 34, 16)
+    assert len(batches) == 4
+    assert {batch.shared for batch in batches} == {100}
 
 
 @given(st.lists(token), st.lists(token))

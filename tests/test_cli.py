@@ -7,8 +7,10 @@ import gzip
 import io
 import json
 import math
+import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -95,6 +97,56 @@ def test_imputed_segments_are_marked_in_every_format(folder: Path) -> None:
     assert rows[3]["segment"] == "system"
     assert rows[3]["status"] == "imputed: 1"
     assert rows[0]["signature"] == found["signature"]
+
+
+def test_json_lines_in_a_file_are_in_input_order(folder: Path) -> None:
+    result = score("-s", "src.txt", "-t", "a.txt", "b.txt", "--format", "jsonl", "-o", "out.jsonl")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == ""
+    lines = [json.loads(line) for line in (folder / "out.jsonl").read_text(encoding="utf-8").splitlines()]
+    places = [(line["file"], line.get("segment")) for line in lines]
+    assert places[:6] == [(name, index) for name in ("a.txt", "b.txt") for index in range(3)]
+    assert places[6:] == [("a.txt", None), ("b.txt", None)]
+    assert lines[2]["status"] == "imputed"
+    live = score("-s", "src.txt", "-t", "a.txt", "b.txt", "--format", "jsonl").stdout.splitlines()
+    assert sorted(map(json.loads, live), key=str) == sorted(lines, key=str)
+    assert sorted(path.name for path in folder.iterdir() if "part" in path.name) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_json_lines_go_through_a_named_pipe(folder: Path) -> None:
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+    got: list[str] = []
+    reader = threading.Thread(target=lambda: got.append(pipe.read_text(encoding="utf-8")), daemon=True)
+    reader.start()
+    assert score("-s", "src.txt", "-t", "a.txt", "--format", "jsonl", "-o", "pipe").exit_code == 0
+    reader.join(10)
+    lines = [json.loads(line) for line in got[0].splitlines()]
+    assert [line["type"] for line in lines] == ["segment"] * 3 + ["system"]
+    assert (lines[2]["segment"], lines[2]["status"]) == (2, "imputed")
+    assert pipe.is_fifo()
+
+
+def test_an_error_before_the_first_segment_leaves_no_part(folder: Path) -> None:
+    arguments = ("-s", "src.txt", "-t", "a.txt", "--format", "jsonl", "-o", "out.jsonl")
+    assert score(*arguments, "--samples", "2", "--decode", "expected").exit_code == 2
+    assert not list(folder.glob("out.jsonl*"))
+
+
+def test_the_part_overwrites_no_input_either(folder: Path) -> None:
+    part = folder / "out.jsonl.part"
+    part.write_text("s1\ns2\ns3\n", encoding="utf-8")
+    (folder / "link.jsonl").symlink_to("out.jsonl")
+    for arguments in (
+        ("-s", "out.jsonl.part", "-o", "out.jsonl"),
+        ("-s", "out.jsonl.part", "-o", "link.jsonl"),
+        ("-s", "src.txt", "--record", "out.jsonl.part", "-o", "out.jsonl"),
+    ):
+        result = score(*arguments, "-t", "a.txt", "--format", "jsonl")
+        assert result.exit_code == 2
+        assert "out.jsonl.part: is also an input" in result.stderr
+    assert part.read_text(encoding="utf-8") == "s1\ns2\ns3\n"
 
 
 def test_undefined_scores_are_null_not_nan(folder: Path) -> None:

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from promptmetric import Sample, Scorer, Signature
 from promptmetric.backends.openai import OpenAIBackend, http
 from promptmetric.errors import BackendError, InputError
 
 from . import servers
+from .conftest import PROMPT
 from .servers import Connect, Reply, Serve, ask, chat, first_then, says, turns
 
 serve, connect, quick_and_without_keys = servers.serve, servers.connect, servers.quick_and_without_keys
@@ -151,6 +153,28 @@ def test_addresses(serve: Serve, connect: Connect, ending: str) -> None:
 def test_addresses_with_a_version_of_their_own_are_left_alone() -> None:
     assert str(http.server_address("https://host/v1beta/openai/")) == "https://host/v1beta/openai"
     assert str(http.server_address("https://host:9/api")) == "https://host:9/api/v1"
+
+
+def test_servers_below_one_host_are_told_apart(serve: Serve) -> None:
+    server = serve()
+    for name in ("a", "b"):
+        server.routes[f"/{name}/v1/models"] = server.routes["/v1/models"]
+        server.routes[f"/{name}/v1/chat/completions"] = says("Score: 90" if name == "a" else "Score: 10")
+    scores = []
+    for name in ("a", "b", "a"):
+        with Scorer(f"{server.url}/{name}/v1", prompt=PROMPT) as scorer:
+            prediction = scorer.predict([Sample("s", "h")], progress_bar=False)
+        scores += prediction.scores
+        assert Signature.parse(prediction.signature).engine == f"openai {server.url}/{name}/v1"
+    assert scores == [0.9, 0.1, 0.9]
+    assert len(server.questions()) == 2
+
+
+def test_the_models_of_a_server_below_a_host_are_named_with_its_path(serve: Serve) -> None:
+    server = serve(models=["one", "two"])
+    server.routes["/a/v1/models"] = server.routes["/v1/models"]
+    with pytest.raises(InputError, match=f"Name one of them: {server.url}/a/v1#NAME"):
+        OpenAIBackend(f"{server.url}/a")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from promptmetric import PromptSpec, Sample, Scorer
 from promptmetric.backends.base import AlikeForAllKinds, Fingerprint
+from promptmetric.backends.replay import ReplayBackend
 from promptmetric.errors import InputError
 from promptmetric.execution import AnswerCache
 from promptmetric.scorer import STREAMED_AT_ONCE
@@ -109,6 +111,33 @@ def test_explanations_are_written_up_to_the_marker_and_labels_read_after_it() ->
     assert one.text == "It goes on and on\nJudgment:"
     assert two.text == "It is fine. Judgment:"
     assert (one.score, two.score) == (1, 1)
+
+
+def test_a_marker_that_is_only_quoted_is_passed_over() -> None:
+    def respond(question: Question) -> Answer:
+        text = text_of(question)
+        if isinstance(question, Request):
+            return Completion(" It is fine. Judgment:" if "format" in text else "I shall keep to the format 'Judgment:")
+        assert isinstance(question, LabelRequest)
+        return labels(question, good=0.9) if "fine" in text else labels(question, bad=0.01)
+
+    segment = scorer(respond, EXPLAINED, decode="expected").predict([Sample("s", "h")]).segments[0]
+    assert (segment.score, segment.text) == (1, "I shall keep to the format 'Judgment: It is fine. Judgment:")
+
+
+def test_the_surest_reading_counts_where_no_marker_is_followed_by_a_label() -> None:
+    def respond(question: Question) -> Answer:
+        if isinstance(question, Request):
+            return Completion("x Judgment:")
+        assert isinstance(question, LabelRequest)
+        return labels(question, good=0.2 if text_of(question).count("x") == 2 else 0.1)
+
+    backend = Scripted(respond)
+    model = Scorer("x", backend=backend, prompt=EXPLAINED, decode="expected")
+    segment = model.predict([Sample("s", "h")]).segments[0]
+    assert segment.distribution is not None
+    assert segment.distribution.mass == pytest.approx(0.2)
+    assert len(backend.asked) == 6
 
 
 def test_a_json_answer_is_read_where_its_value_begins() -> None:
@@ -263,6 +292,31 @@ def test_answers_are_kept_and_not_asked_for_again(monkeypatch: pytest.MonkeyPatc
             assert model.predict(samples).scores == [1, 1, 1]
         counts.append(len(backend.asked))
     assert counts == [3, 0, 0, 3, 0, 3, 3]
+
+
+def test_a_prompt_that_was_too_long_for_one_window_is_asked_again_of_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setattr("promptmetric.scorer.open_cache", lambda: AnswerCache(tmp_path / "answers.sqlite"))
+    for window, status in ((100, "truncated"), (10_000, "ok")):
+
+        def respond(question: Any, window: int = window) -> Answer:
+            length = len(text_of(question))
+            over = length - window
+            return Completion("", "too_long", length, over) if over > 0 else Completion("Score: 5")
+
+        with scorer(respond, PROMPT) as model:
+            assert model.predict([Sample("s" * 500, "h")]).segments[0].status == status
+
+
+def test_open_recordings_are_not_mixed_up(tmp_path: Any) -> None:
+    scores = []
+    for answer in ("90", "10"):
+        path = tmp_path / f"{answer}.jsonl"
+        path.write_text(json.dumps({"prompt": [{"role": "user", "content": "s => h"}], "text": answer}) + "\n")
+        with Scorer("x", backend=ReplayBackend(path), prompt=PROMPT) as model:
+            scores += model.predict([Sample("s", "h")]).scores
+    assert scores == [0.9, 0.1]
 
 
 def test_what_was_answered_before_a_crash_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

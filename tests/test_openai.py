@@ -232,9 +232,11 @@ def test_servers_without_a_list_of_models(serve: Serve, connect: Connect) -> Non
 def test_fingerprint(serve: Serve, connect: Connect) -> None:
     server = serve()
     print_ = connect(server).fingerprint()
-    assert (print_.model, print_.revision, print_.engine) == ("m", "unknown", f"openai {server.url}")
+    assert (print_.model, print_.revision, print_.engine) == ("m", "unknown", f"openai {server.url}/v1")
     vllm = fake_vllm(serve)
-    assert connect(vllm).fingerprint().engine == f"openai {vllm.url} vllm-9.9"
+    assert connect(vllm).fingerprint().engine == f"openai {vllm.url}/v1 vllm-9.9"
+    server.url += "/v1/"  # the same server, told otherwise
+    assert connect(server).fingerprint() == print_
 
 
 # Probabilities
@@ -256,8 +258,12 @@ def fake_vllm(serve: Serve, *, names_ids: bool = True) -> Server:
         return math.log(value) if value else -9999.0
 
     def tokenize(body: Any) -> Reply:
-        text = body["prompt"] if "prompt" in body else "".join(m["content"] for m in body["messages"]) + ">"
+        text = body["prompt"] if "prompt" in body else turned(body["messages"])
         return 200, {"tokens": [ord(letter) for letter in text], "count": len(text), "max_model_len": 100}
+
+    def turned(messages: Any) -> str:
+        begun = messages[-1]["content"] if messages[-1]["role"] == "assistant" else ""
+        return "".join(turn["content"] for turn in messages).removesuffix(begun) + ">" + begun
 
     def complete(body: Any) -> Reply:
         prompt = "".join(map(chr, body["prompt"]))
@@ -308,7 +314,7 @@ def test_likelihood_on_vllm(serve: Serve, connect: Connect) -> None:
     ((_, likelihood),) = backend.score_texts([LikelihoodRequest(turns("ab"), "10")])
     assert math.exp(likelihood.logprob) == pytest.approx(0.6 * 0.5)
     assert (likelihood.tokens, likelihood.prompt_tokens) == (2, 3)
-    with pytest.raises(BackendError, match="empty prompt"):
+    with pytest.raises(BackendError, match="without a prompt"):
         list(backend.score_texts([LikelihoodRequest("", "10")]))
 
 
@@ -507,7 +513,7 @@ def test_a_real_vllm_server_computes_what_transformers_computes(vllm_server: str
 
     backend = OpenAIBackend(vllm_server, concurrency=4)
     try:
-        assert backend.fingerprint().engine.startswith(f"openai {vllm_server} vllm-")
+        assert backend.fingerprint().engine.startswith(f"openai {vllm_server}/v1 vllm-")
         asked = [turns(prompt) for prompt in PROMPTS]
         texts = [answer.text for answer in ask(backend, *asked, max_tokens=12)]
         assert texts == [greedy(encode(prompt), 12) for prompt in PROMPTS]

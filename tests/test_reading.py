@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ pytestmark = pytest.mark.engine
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from promptmetric.backends.reading import PrefixReader, float32_head  # noqa: E402
+from promptmetric.backends.tokens import PromptTokenizer  # noqa: E402
 from promptmetric.backends.transformers import TransformersBackend  # noqa: E402
 
 SOURCES = ("The ferry leaves at six. " * 4, "Nobody had seen the key, so they climbed in by the window.")
@@ -132,6 +135,54 @@ def test_greedy_text_equals_that_of_transformers(backend: Any, batch_size: int) 
         )
         expected = backend._tokenizer.decode(output[0, ids.shape[1] :], skip_special_tokens=True)
         assert answers[position].text == expected
+
+
+def test_what_is_drawn_depends_on_seed_and_prompt_alone(backend: Any) -> None:
+    if not backend._reader.can_write(200):
+        return  # a window shorter than the prompts: transformers' own generate draws by the batch
+    requests = [Request(prompt, 6, 1.0, seed) for prompt in prompts() for seed in (1, 2)]
+    together = dict(backend.generate(requests, 16))
+    assert {i: dict(backend.generate([request], 1))[0] for i, request in enumerate(requests)} == together
+    assert together[0] != together[1]
+
+
+def test_draws_are_from_all_tokens_by_their_probability() -> None:
+    from promptmetric.backends.reading import _choose, _draws
+
+    logits = torch.log(torch.tensor([[0.5, 0.3, 0.2] + [0.0] * 97])).expand(4000, -1)
+    drawn = _choose(logits, 1.0, [_draws([n], 1) for n in range(4000)])
+    assert torch.bincount(drawn, minlength=3).float().div(4000).tolist() == pytest.approx([0.5, 0.3, 0.2], abs=0.03)
+    flat = _choose(torch.zeros(2000, 1000), 1.0, [_draws([n], 1) for n in range(2000)])
+    assert len(set(flat.tolist())) > 700
+    assert _choose(logits[:1], 0.0, []).tolist() == [0]
+
+
+def test_models_that_place_tokens_by_column_are_not_hurried() -> None:
+    small = {"vocab_size": 90, "hidden_size": 32, "n_layer": 2, "n_head": 4}
+    for config in (
+        transformers.BloomConfig(**small),
+        transformers.MptConfig(vocab_size=90, d_model=32, n_layers=2, n_heads=4, max_seq_len=64),
+    ):
+        reader = PrefixReader(transformers.AutoModelForCausalLM.from_config(config))
+        assert not reader.can_write(20)
+        assert not reader.can_follow(20)
+
+
+def test_a_head_that_another_library_holds_is_left_alone(embedded_folder: Path) -> None:
+    model = TransformersBackend(embedded_folder, gpus=0, dtype=torch.bfloat16)._model
+    held = model.lm_head.forward = lambda hidden: hidden
+    with float32_head(model):
+        assert model.lm_head.forward is held
+    assert model.lm_head.forward is held
+
+
+def test_a_text_for_a_model_without_chat_template_stands_in_a_paragraph_of_its_own(backend: Any) -> None:
+    tokenizer = copy.deepcopy(backend._tokenizer)
+    tokenizer.chat_template = None
+    tokens, start = PromptTokenizer(tokenizer).encode_answered((Message("user", "Translate: tea"),), "Tee")
+    assert (tokenizer.decode(tokens[:start]), tokenizer.decode(tokens[start:])) == ("Translate: tea\n\n", "Tee")
+    asked = PromptTokenizer(tokenizer).encode((Message("user", "Score: "),))
+    assert tokenizer.decode(asked) == "Score: "
 
 
 def test_an_answer_ends_with_its_stop_text(backend: Any) -> None:

@@ -165,6 +165,11 @@ def test_ctrl_c_does_not_wait_for_slow_answers(server: Server, tmp_path: Path) -
     assert run.error == "Interrupted. The same command goes on with the answers that are kept.\n"
     first = run.asked()
     assert not (tmp_path / "out.jsonl").exists()
+    seen = [json.loads(line) for line in (tmp_path / "out.jsonl.part").read_text(encoding="utf-8").splitlines()]
+    assert len(seen) >= 30 - CONCURRENCY, "segments wait for others, though they are there"
+    places = [line["segment"] for line in seen]
+    assert len(set(places)) == len(places)
+    assert places != sorted(places)
 
     stuck.set()
     server.routes["/v1/chat/completions"] = answer
@@ -173,6 +178,32 @@ def test_ctrl_c_does_not_wait_for_slow_answers(server: Server, tmp_path: Path) -
     assert sorted([*first[:30], *rerun.asked()]) == sorted(questions)
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [line["type"] for line in lines] == ["segment"] * 72 + ["system"]
+    assert [line["segment"] for line in lines[:-1]] == list(range(72))
+    assert {line["status"] for line in lines[:-1]} == {"ok", "imputed"}
+
+
+def test_a_file_that_another_run_writes_is_refused(server: Server, tmp_path: Path) -> None:
+    pytest.importorskip("fcntl")
+    write(tmp_path, 60)
+    go_on = threading.Event()
+
+    def wait_from_the_20th(body: Any) -> Reply:
+        if len(server.questions()) > 20:
+            go_on.wait(50)
+        return answer(body)
+
+    server.routes["/v1/chat/completions"] = wait_from_the_20th
+    first = Run(server, tmp_path, "out.jsonl", "--no-cache")
+    first.wait_until_asked(20 + CONCURRENCY)
+    asked = len(server.asked)
+    second = Run(server, tmp_path, "out.jsonl", "--no-cache")
+    assert second.end() == 2
+    assert "out.jsonl: another run is writing it" in second.error
+    assert len(server.asked) == asked, "it was refused too late"
+    go_on.set()
+    assert first.end() == 0, first.error
+    assert len((tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()) == 72 + 1
+    assert not (tmp_path / "out.jsonl.part").exists()
 
 
 def test_without_a_cache_everything_is_asked_again(server: Server, tmp_path: Path) -> None:

@@ -38,6 +38,12 @@ from promptmetric.types import (
 MOST_CUTS = 4
 """How often the source of an over-long prompt is shortened before the segment is given up."""
 
+MOST_MARKERS = 3
+"""How many markers of an explanation are tried at most."""
+
+ENOUGH_MASS = 0.5
+"""A marker after which the labels have less probability than this may only have been quoted."""
+
 SAMPLING_TEMPERATURE = 1.0
 """At which several answers are drawn: the model's own spread is what their mean is taken over."""
 
@@ -144,22 +150,49 @@ class Judge:
                 else:
                     yield from_labels(index, answer, scale, reader, shortened=shortened)
             return
-        begun: dict[int, tuple[LabelRequest, str, str | None]] = {}
+        yield from self._explained(samples, marker, reader, ask)
+
+    def _explained(
+        self, samples: Mapping[int, Sample], marker: str, reader: LabelReader, ask: Ask
+    ) -> Iterator[Segment]:
+        """Have explanations written up to the marker and read labels there, or after a later marker.
+
+        An answer may quote the marker ("in the format 'Judgment: '") before it uses it: where labels are improbable
+        after one, the model goes on. The reading with the most label mass counts.
+        """
+        begun: dict[int, _Begun] = {}
         for index, sample, answer, shortened in _fitting(samples, partial(self._explanation, marker=marker), ask):
             if isinstance(answer, str):
                 yield failed(index, answer)
-                continue
-            text = answer.text
-            if not text.endswith(marker):
-                text = f"{text.rstrip()}\n{marker}"
-            prompt = _continued(self._turns(sample, index), text, self.model)
-            begun[index] = (LabelRequest(prompt, reader.texts), text, shortened)
-        for index, answer in ask({index: request for index, (request, _, _) in begun.items()}):
-            _, text, shortened = begun[index]
-            if answer.overflow:
-                yield failed(index, "prompt and explanation exceed the model's window", text)
             else:
-                yield from_labels(index, answer, scale, reader, shortened=shortened, text=text)
+                text, is_forced = answer.text, not answer.text.endswith(marker)
+                text = f"{text.rstrip()}\n{marker}" if is_forced else text
+                begun[index] = _Begun(self._turns(sample, index), text, shortened, is_forced)
+        for attempt in range(1, MOST_MARKERS + 1):
+            prompts = {index: _continued(one.turns, one.text, self.model) for index, one in begun.items()}
+            going_on: dict[int, _Begun] = {}
+            for index, answer in ask({index: LabelRequest(prompt, reader.texts) for index, prompt in prompts.items()}):
+                segment = self._read_labels(index, answer, reader, begun[index])
+                best = max(segment, begun[index].best or segment, key=_label_mass)
+                if _label_mass(segment) < ENOUGH_MASS and attempt < MOST_MARKERS and not begun[index].is_forced:
+                    going_on[index] = replace(begun[index], best=best)
+                else:
+                    yield best
+            begun = {}
+            requests = {index: Request(prompts[index], self.prompt.max_tokens, stop=(marker,)) for index in going_on}
+            for index, answer in ask(requests):
+                if answer.overflow or not answer.text.endswith(marker):
+                    yield going_on[index].best
+                else:
+                    begun[index] = replace(going_on[index], text=going_on[index].text + answer.text)
+            if not begun:
+                return
+
+    def _read_labels(self, index: int, answer: Any, reader: LabelReader, begun: _Begun) -> Segment:
+        if answer.overflow:
+            return failed(index, "prompt and explanation exceed the model's window", begun.text)
+        scale = self.prompt.scale
+        return from_labels(index, answer, scale, reader, shortened=begun.shortened, text=begun.text)
 
     def _explanation(self, sample: Sample, index: int, marker: str) -> Request:
         return Request(self.render(sample, index), self.prompt.max_tokens, stop=(marker,))
@@ -201,6 +234,21 @@ class Judge:
     @property
     def _exchanges(self) -> bool:
         return self.prompt.messages[-1].content == "{{ src }}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """An answer up to a marker, which we wrote where the model did not; and the best reading of labels so far."""
+
+    turns: tuple[Message, ...]
+    text: str
+    shortened: str | None
+    is_forced: bool
+    best: Any = None
+
+
+def _label_mass(segment: Segment) -> float:
+    return segment.distribution.mass if segment.distribution else -1.0
 
 
 def _continued(turns: tuple[Message, ...], text: str, model: str) -> Prompt:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, get_args
 
 from promptmetric import __version__
 from promptmetric.backends import Backend, BackendName, is_recording, is_server, open_backend
+from promptmetric.backends.replay import RecordingBackend, ReplayBackend
 from promptmetric.decoding import Decode
 from promptmetric.decoding.expected import label_values
 from promptmetric.decoding.fallback import Fallback, apply_fallback
@@ -118,7 +119,16 @@ class Scorer:
         self._loading: dict[str, Any] = {"revision": revision, "offline": offline, "record": record, **engine}
         self._backend: Backend | None = None
         self._gpus = 1
-        self._wants_cache = cache and record is None and not is_recording(self.model, self._backend_name)
+        has_answers = is_recording(self.model, self._backend_name) or isinstance(
+            self._lent, ReplayBackend | RecordingBackend
+        )
+        can_structure = self._backend_name != "transformers" and not self.model.endswith(".gguf")
+        if structured and (not can_structure or self.model in ("auto", EMBEDDED_MODEL)):
+            raise InputError(
+                "the transformers engine cannot hold a model to a list of answers.",
+                hint="Take decode='expected', which needs none; or vLLM.",
+            )
+        self._wants_cache = cache and record is None and not has_answers
         self._opened_cache: AnswerCache | None = None
         self.prompt = self._choose_prompt(prompt, decode)
         self.decode = _decode_for(self.prompt, decode, samples)

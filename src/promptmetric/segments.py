@@ -127,6 +127,7 @@ def from_samples(answers: Sequence[tuple[int, Segment]]) -> Segment:
         raw=mean([segment.raw for segment in read if segment.raw is not None]),
         text=None,
         rule="mean",
+        errors=(),
         reason="; ".join(note for note in notes if note) or None,
         attempts=len(answers),
         samples=drawn,

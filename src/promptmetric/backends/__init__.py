@@ -138,15 +138,27 @@ def _open_local(model: str, backend: BackendName, gpus: int, loading: dict[str, 
         logger.warning("%d GPUs were asked for, and none is there: the CPU computes", gpus)
     if gpus and not found:
         logger.info("no CUDA GPU is there: the CPU computes")
-    workers = 1 if "tensor_parallel_size" in loading or "device_map" in loading else min(gpus, max(found, 1))
-    if found and workers < gpus and workers == found:
+    if found and gpus > found:
         raise InputError(f"{gpus} GPUs were asked for, and {found} are there.")
+    workers = _workers(gpus, loading) if found else 1
     logger.info("loading %s in %s", model, backend)
     if workers <= 1:
         return _load(0, model, backend, gpus, loading)
     from promptmetric.backends.pool import PoolBackend
 
     return PoolBackend(partial(_load, model=model, backend=backend, gpus=1, loading=loading), workers)
+
+
+def _workers(gpus: int, loading: dict[str, Any]) -> int:
+    """How many engines the GPUs make, where an engine may take several."""
+    if "device_map" in loading:
+        return 1
+    each = int(loading.get("tensor_parallel_size", 1)) * int(loading.get("pipeline_parallel_size", 1))
+    if each == 1 or gpus in (1, each):  # the GPUs of a single engine need not be counted again
+        return gpus if each == 1 else 1
+    raise InputError(
+        f"an engine over {each} GPUs does not go with {gpus}.", hint=f"Ask for --gpus {each}; for more, run a server."
+    )
 
 
 def _load(worker: int, model: str, backend: BackendName, gpus: int, loading: dict[str, Any]) -> Backend:  # noqa: ARG001

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -111,3 +112,13 @@ def answer(backend: Backend, questions: Sequence[Question], batch_size: int = 16
         return
     method = {Request: "generate", LabelRequest: "read_labels", LikelihoodRequest: "score_texts"}[type(questions[0])]
     yield from getattr(backend, method)(questions, batch_size)
+
+
+def described(arguments: Mapping[str, Any], harmless: Collection[str] = ()) -> str:
+    """An engine's arguments for its fingerprint, each after a space, without those that change no answer."""
+    parts = []
+    for name, value in sorted(arguments.items()):
+        if name not in harmless:
+            plain = isinstance(value, str | int | float | bool)
+            parts.append(f" {name}={value if plain else hashlib.sha256(str(value).encode()).hexdigest()[:8]}")
+    return "".join(parts)

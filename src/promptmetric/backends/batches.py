@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -38,50 +39,48 @@ def deal(sequences: Sequence[list[int]], own: Sequence[int], batch_size: int, ov
     header = min(common_prefix(sequences[order[0]], sequences[order[-1]]), *(len(sequences[i]) - own[i] for i in order))
     batches: list[Batch] = []
     loners: list[int] = []
-    for family in _families(sequences, order, header):
-        together = _split(sequences, own, family, batch_size, header)
-        price = sum(_price(sequences, batch, header) + 2 * overhead for batch in together)
-        alone = sum(len(sequences[i]) - header for i in family) + overhead * len(family) / batch_size
+    for batch, price in _cheapest_cuts(sequences, own, order, batch_size, header, overhead):
+        alone = sum(len(sequences[i]) - header for i in batch.members) + overhead * len(batch.members) / batch_size
         if price < alone:
-            batches += together
+            batches.append(batch)
         else:
-            loners += family
+            loners += batch.members
     loners.sort(key=lambda i: len(sequences[i]), reverse=True)
-    for start in range(0, len(loners), batch_size):
-        batches.append(Batch(tuple(loners[start : start + batch_size]), header))
-    return batches
+    starts = range(0, len(loners), batch_size)
+    return batches + [Batch(tuple(loners[start : start + batch_size]), header) for start in starts]
 
 
-def _families(sequences: Sequence[list[int]], order: list[int], header: int) -> list[list[int]]:
-    """Runs of sorted sequences of which each shares more than half of itself, the header aside, with the one before."""
-    families = [[order[0]]]
-    for before, after in pairwise(order):
-        shorter = min(len(sequences[before]), len(sequences[after])) - header
-        if common_prefix(sequences[before], sequences[after]) - header > shorter / 2:
-            families[-1].append(after)
-        else:
-            families.append([after])
-    return families
+def _cheapest_cuts(
+    sequences: Sequence[list[int]], own: Sequence[int], order: list[int], batch_size: int, header: int, overhead: int
+) -> list[tuple[Batch, float]]:
+    """Cut sorted sequences into runs at the least price, by dynamic programming over where the last run begins.
 
-
-def _split(
-    sequences: Sequence[list[int]], own: Sequence[int], family: list[int], batch_size: int, header: int
-) -> list[Batch]:
-    """A family in equal batches, which keep the order of sorting."""
-    count = -(-len(family) // batch_size)
-    batches = []
-    for number in range(count):
-        members = family[len(family) * number // count : len(family) * (number + 1) // count]
-        shared = min(
-            common_prefix(sequences[members[0]], sequences[members[-1]]), *(len(sequences[i]) - own[i] for i in members)
-        )
-        batches.append(Batch(tuple(members), max(shared, header)))
-    return batches
-
-
-def _price(sequences: Sequence[list[int]], batch: Batch, header: int) -> int:
-    longest = max(len(sequences[i]) for i in batch.members)
-    return batch.shared - header + len(batch.members) * (longest - batch.shared)
+    What a run has in common with the one before need not be computed again. Returns runs with their prices.
+    """
+    adjacent = [0, *(common_prefix(sequences[one], sequences[other]) for one, other in pairwise(order))]
+    best = [0.0]
+    cuts = [(Batch((), 0), 0.0)]
+    for end in range(1, len(order) + 1):
+        shared, longest = len(sequences[order[end - 1]]), 0
+        cheapest = math.inf
+        for start in range(end - 1, max(-1, end - 1 - batch_size), -1):
+            length = len(sequences[order[start]])
+            shared, longest = min(shared, length - own[order[start]]), max(longest, length)
+            known = max(header, min(shared, adjacent[start], cuts[start][0].shared))
+            price = shared - known + (end - start) * (longest - shared) + 2 * overhead
+            if best[start] + price < cheapest:
+                cheapest, found = best[start] + price, (Batch(tuple(order[start:end]), shared), price)
+            shared = min(shared, adjacent[start])
+            if shared <= header:  # what comes before begins otherwise
+                break
+        best.append(cheapest)
+        cuts.append(found)
+    runs = []
+    end = len(order)
+    while end:
+        runs.append(cuts[end])
+        end -= len(cuts[end][0].members)
+    return runs[::-1]
 
 
 def common_prefix(one: list[int], other: list[int]) -> int:

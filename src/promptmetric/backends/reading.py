@@ -5,6 +5,8 @@ Sequences are padded on the right, so that every token keeps its true position a
 
 from __future__ import annotations
 
+import inspect
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -35,6 +37,9 @@ class PrefixReader:
         slides = "sliding_attention" in layers if layers else True
         self._window = getattr(config, "sliding_window", None) if slides else None
         self._masks = model.config._attn_implementation in ("sdpa", "eager")
+        # Where tokens are placed by their column in the cache, padding would move them.
+        takes_positions = "position_ids" in inspect.signature(model.forward).parameters
+        self._places = takes_positions and not getattr(config, "alibi", False) and config.model_type != "gpt_neo"
         self._kept: tuple[list[int], Any] | None = None
 
     def labels(self, sequences: Sequence[list[int]], shared: int) -> LabelVisits:
@@ -61,18 +66,26 @@ class PrefixReader:
 
     def can_write(self, longest: int) -> bool:
         """Whether `write` is exact for sequences of up to this length."""
-        return self._shares and (self._window is None or longest <= self._window)
+        return self._shares and self._places and (self._window is None or longest <= self._window)
 
     def write(
-        self, sequences: Sequence[list[int]], shared: int, most: int, is_over: Callable[[list[int]], bool]
+        self,
+        sequences: Sequence[list[int]],
+        shared: int,
+        most: int,
+        is_over: Callable[[list[int]], bool],
+        temperature: float = 0.0,
+        seed: int = 0,
     ) -> list[list[int]]:
-        """Continue sequences greedily.
+        """Continue sequences. What is drawn for one does not depend on the others in its batch.
 
         Args:
             sequences: token ids, of which the first `shared` are equal.
             shared: how many.
             most: the most tokens to write.
             is_over: whether an answer ends with its last token.
+            temperature: 0 takes the most probable token.
+            seed: of the draws, together with the sequence itself.
 
         Returns:
             The tokens written after each sequence.
@@ -82,7 +95,8 @@ class PrefixReader:
         places = sorted(set(ends))
         prefix = self._prefix(list(sequences[0][:shared]))
         logits, cache = self.forward(rows, prefix, shared, torch.tensor(places, device=self.device))
-        chosen = logits[list(range(len(rows))), [places.index(end) for end in ends]].argmax(-1)
+        draws = [_draws(sequence, seed) for sequence in sequences]
+        chosen = _choose(logits[list(range(len(rows))), [places.index(end) for end in ends]], temperature, draws)
         width = max(map(len, rows))
         real = torch.tensor([[1] * (shared + len(row)) + [0] * (width - len(row)) for row in rows], device=self.device)
         answers: list[list[int]] = [[] for _ in rows]
@@ -97,6 +111,7 @@ class PrefixReader:
                 return answers
             if len(going_on) < len(alive):
                 alive = [alive[place] for place in going_on]
+                draws = [draws[place] for place in going_on]
                 kept = torch.tensor(going_on, device=self.device)
                 chosen, real = chosen[kept], real[kept]
                 cache.batch_select_indices(kept)
@@ -110,7 +125,7 @@ class PrefixReader:
                 use_cache=True,
                 logits_to_keep=1,
             )
-            chosen = output.logits[:, -1].argmax(-1)
+            chosen = _choose(output.logits[:, -1], temperature, draws)
 
     def _prefix(self, tokens: list[int]) -> Any:
         """The keys and values of a prefix, computed from where it differs from the last one."""
@@ -176,7 +191,7 @@ class PrefixReader:
 
     def can_follow(self, longest: int) -> bool:
         """Whether continuations may be computed side by side with this engine's attention."""
-        return self._shares and self._masks and (self._window is None or longest <= self._window)
+        return self._masks and self.can_write(longest)
 
 
 class LabelVisits:
@@ -229,6 +244,20 @@ class LabelVisits:
         return answers
 
 
+def _draws(sequence: Sequence[int], seed: int) -> random.Random:
+    """Random numbers for a sequence, the same on every device."""
+    return random.Random(f"{seed} {' '.join(map(str, sequence))}")  # noqa: S311 - no secret hangs on it
+
+
+def _choose(logits: torch.Tensor, temperature: float, draws: Sequence[random.Random]) -> torch.Tensor:
+    """The next token of each row: the most probable one, or one drawn from all."""
+    if temperature == 0:
+        return logits.argmax(-1)
+    reached = (logits.double() / temperature).softmax(-1).cumsum(-1)
+    drawn = torch.tensor([[one.random()] for one in draws], dtype=torch.float64, device=logits.device)
+    return torch.searchsorted(reached, drawn * reached[:, -1:]).squeeze(-1).clamp(max=logits.shape[-1] - 1)
+
+
 def _wanted(logits: torch.Tensor, tokens: Sequence[int]) -> Mapping[int, float]:
     logprobs = logits.float().log_softmax(-1)[torch.tensor(list(tokens), device=logits.device)]
     return dict(zip(tokens, logprobs.tolist(), strict=True))
@@ -245,14 +274,19 @@ def _copies(cache: Any, count: int, length: int) -> Any:
 
 @contextmanager
 def float32_head(model: Any) -> Iterator[None]:
-    """Compute logits in float32 for a while: bfloat16 rounds those of about 20 to steps of an eighth."""
+    """Compute logits in float32 for a while: bfloat16 rounds those of about 20 to steps of an eighth.
+
+    A head whose weights another library moves about (accelerate's offloading) is left as it is.
+    """
     head = model.get_output_embeddings()
-    if not isinstance(head, torch.nn.Linear) or head.weight.dtype not in (torch.bfloat16, torch.float16):
+    own = vars(head).get("forward") if head is not None else None
+    rounds = isinstance(head, torch.nn.Linear) and head.weight.dtype in (torch.bfloat16, torch.float16)
+    if not rounds or own is not None or hasattr(head, "_hf_hook") or head.weight.is_meta:
         yield
         return
+    weight = head.weight.float()
     bias = head.bias.float() if head.bias is not None else None
-    weight = head.weight
-    head.forward = lambda hidden: torch.nn.functional.linear(hidden.float(), weight.float(), bias)
+    head.forward = lambda hidden: torch.nn.functional.linear(hidden.float(), weight, bias)
     try:
         yield
     finally:

@@ -7,6 +7,7 @@ import hashlib
 import logging
 import math
 import sys
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from promptmetric.backends.base import Fingerprint
+from promptmetric.backends.base import Fingerprint, described
 from promptmetric.backends.batches import deal
 from promptmetric.backends.tokens import PromptTokenizer
 from promptmetric.backends.tries import Node, grow, read
@@ -50,7 +51,8 @@ _CALL_ON_CPU, _CALL_ON_GPU = 32, 1024
 _STOP_TOKENS = 32
 """A stop text is looked for in this many tokens at the end of an answer."""
 
-_HASHED_WHOLE = 16 * 2**20  # larger files are fingerprinted by size, first and last MiB
+_HASHED_WHOLE = 16 * 2**20
+_PIECES, _PIECE = 1024, 2**16  # of larger files: no tensor of a layer is so small that all of them miss it
 
 
 class TransformersBackend:
@@ -108,6 +110,7 @@ class TransformersBackend:
             self._tokenizer.pad_token = self._tokenizer.eos_token
         self._tokens = PromptTokenizer(self._tokenizer)
         self._reader: Any = PrefixReader(self._model)
+        self._lock = threading.Lock()  # what is kept of the last prefix serves one batch at a time
         self._eos = _eos_ids(self._model, self._tokenizer)
         # A model's own sampling defaults must not colour our decoding.
         self._model.generation_config = transformers.GenerationConfig(
@@ -118,7 +121,8 @@ class TransformersBackend:
             name or (path.name if self._is_local else str(model)),
             revision_of(self._model, path if self._is_local else None, revision),
             f"transformers-{transformers.__version__} torch-{torch.__version__} "
-            f"{self._model.device.type} {str(self._model.dtype).removeprefix('torch.')}",
+            f"{self._model.device.type} {str(self._model.dtype).removeprefix('torch.')}"
+            f"{described(load, ('dtype', 'device_map', 'trust_remote_code', 'use_safetensors', 'offload_folder'))}",
         )
 
     def fingerprint(self) -> Fingerprint:
@@ -140,7 +144,11 @@ class TransformersBackend:
             torch.cuda.empty_cache()
 
     def generate(self, requests: Sequence[Request], batch_size: int = 16) -> Iterator[tuple[int, Completion]]:
-        """Answer requests; a prefix that several prompts share is computed once where nothing is sampled."""
+        """Answer requests; a prefix that several prompts share is computed once.
+
+        Models with alibi or recurrence, or a window shorter than the prompt, answer through transformers' own
+        `generate`; there, what is sampled depends on the batch as well as on the seed.
+        """
         if self._model is None:
             raise BackendError("the model was closed.")
         if any(request.choices for request in requests):
@@ -159,7 +167,7 @@ class TransformersBackend:
                 alike[decoding][position] = tokens
         for decoding, prompts in alike.items():
             longest = max(map(len, prompts.values())) + decoding[0]
-            if decoding[1] == 0 and self._reader.can_write(longest):
+            if self._reader.can_write(longest):
                 write = partial(self._write, prompts, decoding)
                 yield from self._in_batches(prompts, dict.fromkeys(prompts, 1), batch_size, write)
             else:
@@ -169,7 +177,7 @@ class TransformersBackend:
     def _write(
         self, prompts: Mapping[int, list[int]], decoding: _Decoding, members: Sequence[int], shared: int
     ) -> list[Completion]:
-        max_tokens, _, _, stop = decoding
+        max_tokens, temperature, seed, stop = decoding
 
         def is_over(answer: list[int]) -> bool:
             if answer[-1] in self._eos:
@@ -179,7 +187,8 @@ class TransformersBackend:
             end = self._tokenizer.decode(answer[-_STOP_TOKENS:])
             return any(part in end for part in stop)
 
-        answers = self._reader.write([prompts[i] for i in members], shared, max_tokens, is_over)
+        sequences = [prompts[i] for i in members]
+        answers = self._reader.write(sequences, shared, max_tokens, is_over, temperature, seed)
         return [self._completion(answer, len(prompts[i]), stop) for i, answer in zip(members, answers, strict=True)]
 
     def read_labels(
@@ -216,15 +225,12 @@ class TransformersBackend:
         sequences: dict[int, list[int]] = {}
         starts: dict[int, int] = {}
         for position, request in enumerate(requests):
-            prompt = self._tokens.encode(request.prompt)
-            if not prompt:
-                raise BackendError("a text's first token has no probability without a prompt before it.")
-            tokens = [*prompt, *self._tokens.continuation(request.text)]
+            tokens, start = self._tokens.encode_answered(request.prompt, request.text)
             overflow = len(tokens) - self._window if self._window else 0
             if overflow > 0:
-                yield position, Likelihood(-math.inf, len(tokens) - len(prompt), len(prompt), overflow)
+                yield position, Likelihood(-math.inf, len(tokens) - start, start, overflow)
             else:
-                sequences[position], starts[position] = tokens, len(prompt)
+                sequences[position], starts[position] = tokens, start
         own = {i: len(sequences[i]) - starts[i] + 1 for i in sequences}
 
         def score_batch(members: Sequence[int], shared: int) -> list[Likelihood]:
@@ -251,7 +257,7 @@ class TransformersBackend:
             for batch in batches:
                 members = [todo[i] for i in batch.members]
                 try:
-                    with torch.inference_mode(), float32_head(self._model):
+                    with self._lock, torch.inference_mode(), float32_head(self._model):
                         answers = compute(members, batch.shared)
                 except torch.OutOfMemoryError as error:
                     batch_size = self._smaller(batch_size, error)
@@ -288,7 +294,7 @@ class TransformersBackend:
         inputs = {name: tensor.to(self._model.device) for name, tensor in padded.items()}
         sampling: dict[str, Any] = {"do_sample": False}
         if temperature > 0:
-            sampling = {"do_sample": True, "temperature": temperature}
+            sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
         if stop:
             sampling |= {"stop_strings": list(stop), "tokenizer": self._tokenizer}
         with torch.inference_mode(), torch.random.fork_rng(enabled=temperature > 0):
@@ -330,13 +336,16 @@ def _eos_ids(model: Any, tokenizer: Any) -> list[int]:
 
 
 def revision_of(model: Any, path: Path | None, revision: str | None) -> str:
+    """What tells a model's weights from others: the hub's commit, or a hash of the files."""
     if path is None:
         return getattr(model.config, "_commit_hash", None) or revision or "unknown"
-    return revision or f"sha256:{_digest(path)}"
+    if revision and revision.startswith("sha256:"):
+        return revision
+    return " ".join(part for part in (revision, f"sha256:{_digest(path)}") if part)
 
 
 def _digest(path: Path) -> str:
-    """Hash of a model's files, of very large ones by size, beginning and end: seconds instead of minutes."""
+    """Hash of a model's files, of very large ones by size and pieces all over them: seconds instead of minutes."""
     digest = hashlib.sha256()
     for file in [path] if path.is_file() else sorted(item for item in path.iterdir() if item.is_file()):
         size = file.stat().st_size
@@ -344,10 +353,10 @@ def _digest(path: Path) -> str:
         with file.open("rb") as content:
             if size <= _HASHED_WHOLE:
                 digest.update(content.read())
-            else:
-                digest.update(content.read(2**20))
-                content.seek(-(2**20), 2)
-                digest.update(content.read())
+                continue
+            for place in range(_PIECES):
+                content.seek((size - _PIECE) * place // (_PIECES - 1))
+                digest.update(content.read(_PIECE))
     return digest.hexdigest()[:16]
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from promptmetric.backends.base import Fingerprint
+from promptmetric.backends.base import Fingerprint, described
 from promptmetric.backends.tokens import PromptTokenizer
 from promptmetric.backends.tries import Node, Visit, grow, read
 from promptmetric.errors import BackendError, MissingExtraError, ModelUnavailableError, PromptmetricError
@@ -39,6 +39,19 @@ except ImportError as error:
     raise MissingExtraError("the vLLM engine", "vllm") from error
 
 from promptmetric.backends.transformers import best_dtype, revision_of  # noqa: E402 - vLLM brings torch
+
+_HARMLESS = (
+    "dtype",
+    "quantization",
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "max_model_len",
+    "max_num_seqs",
+    "gpu_memory_utilization",
+    "enforce_eager",
+    "trust_remote_code",
+)
+"""Arguments that change no answer, or that the fingerprint names anyway."""
 
 MOST_IDS = 128
 """Token ids whose log-probabilities vLLM returns for one request, at most."""
@@ -122,7 +135,7 @@ class VllmBackend:
         self._fingerprint = Fingerprint(
             name or (path.name if is_local else str(model)),
             revision_of(SimpleNamespace(config=config.hf_config), path if is_local else None, revision),
-            f"vllm-{vllm.__version__} {current_platform.device_type} {' '.join(kind)}",
+            f"vllm-{vllm.__version__} {current_platform.device_type} {' '.join(kind)}{described(engine, _HARMLESS)}",
         )
 
     def fingerprint(self) -> Fingerprint:
@@ -214,15 +227,12 @@ class VllmBackend:
         starts: dict[int, int] = {}
         sampling = _sampling(max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False)
         for position, request in enumerate(requests):
-            prompt = self._tokens.encode(request.prompt)
-            if not prompt:
-                raise BackendError("a text's probability after an empty prompt is not defined for this model.")
-            tokens = [*prompt, *self._tokens.continuation(request.text)]
+            tokens, start = self._tokens.encode_answered(request.prompt, request.text)
             overflow = len(tokens) + 1 - self._window  # the engine always generates a token
             if overflow > 0:
-                yield position, Likelihood(-math.inf, len(tokens) - len(prompt), len(prompt), overflow)
+                yield position, Likelihood(-math.inf, len(tokens) - start, start, overflow)
             else:
-                jobs[position], starts[position] = (tokens, sampling), len(prompt)
+                jobs[position], starts[position] = (tokens, sampling), start
         for position, output in self._run(jobs, batch_size):
             tokens, start = jobs[position][0], starts[position]
             logprob = math.fsum(

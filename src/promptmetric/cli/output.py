@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -35,35 +35,70 @@ def _print(text: str) -> None:
         raise PromptmetricError(f"stdout: cannot be written: {error.strerror}.") from error
 
 
+def is_stream(output: str | None) -> bool:
+    """Whether what is written there is passed on at once: stdout, a pipe or a device, and no file."""
+    return not output or output == STDOUT or (Path(output).exists() and not Path(output).is_file())
+
+
 @contextmanager
 def open_stream(output: str | None) -> Iterator[Callable[[str], None]]:
-    """Write a result line by line: to stdout, or to FILE.part, which becomes FILE where all goes well.
+    """Write a result piece by piece: to a stream, or to FILE.part, where it can be watched until FILE is there.
+
+    FILE.part goes in the end, and stays where an error ends the run after something was written.
 
     Yields:
-        A function that writes a text at once.
+        A function that writes a text at once. Its first call opens the file, and refuses one that another run writes.
     """
-    if not output or output == STDOUT or (Path(output).exists() and not Path(output).is_file()):
-        yield _print if not output or output == STDOUT else lambda text: _write(output, text)
+    if not output or output == STDOUT:
+        yield _print
         return
-    target = Path(output).resolve()
-    part = target.with_name(f"{target.name}.part")
+    part = None if is_stream(output) else _part_of(Path(output))
+    path = part or Path(output)
     file: TextIO | None = None
 
     def write(text: str) -> None:
         nonlocal file
         try:
-            file = file or part.open("w", encoding="utf-8")
+            file = file or (_open_part(path, output) if part else path.open("w", encoding="utf-8"))
             file.write(text)
             file.flush()
+        except BrokenPipeError:  # the reader has seen enough
+            raise
         except OSError as error:
-            raise PromptmetricError(f"{part}: cannot be written: {error.strerror}.") from error
+            raise PromptmetricError(f"{path}: cannot be written: {error.strerror}.") from error
 
+    is_done = False
     try:
         yield write
+        is_done = True
     finally:
         if file is not None:
-            file.close()
-    _replace(part, target)
+            with suppress(OSError):  # closing tries a failed write again, which was told already
+                file.close()
+                if part and (is_done or part.stat().st_size == 0):
+                    part.unlink()
+
+
+def _part_of(output: Path) -> Path:
+    """FILE.part, beside the file that a link leads to."""
+    target = output.resolve()
+    return target.with_name(f"{target.name}.part")
+
+
+def _open_part(path: Path, output: str) -> TextIO:
+    """Open a file and empty it, unless another run writes it: its lock ends with its process, however that ends."""
+    file = path.open("a", encoding="utf-8")
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.close()
+        raise InputError(f"{output}: another run is writing it.", hint="Wait for its end, or name another.") from error
+    except (ImportError, OSError):  # Windows, and file systems without locks
+        pass
+    file.truncate(0)
+    return file
 
 
 def check_output(output: str | None, taken: Sequence[str | None]) -> None:
@@ -71,8 +106,9 @@ def check_output(output: str | None, taken: Sequence[str | None]) -> None:
     if not output or output == STDOUT:
         return
     target = Path(output)
-    if any(name and _is_same_file(target, Path(name)) for name in taken):
-        raise InputError(f"{output}: is also an input, a recording or the model; it would be overwritten.")
+    for mine in (target, _part_of(target)):
+        if any(name and _is_same_file(mine, Path(name)) for name in taken):
+            raise InputError(f"{mine}: is also an input, a recording or the model; it would be overwritten.")
     if target.is_dir():
         raise InputError(f"{output}: is a folder.")
     folder = target.resolve().parent if target.is_symlink() else target.absolute().parent
@@ -95,7 +131,7 @@ def _write(output: str, text: str) -> None:
             target.write_text(text, encoding="utf-8")
             return
         target = target.resolve()
-        scratch = target.with_name(f".{target.name}.part")
+        scratch = target.with_name(f".{target.name}.{os.getpid()}.part")  # another run may end at the same time
         scratch.write_text(text, encoding="utf-8")
     except OSError as error:
         raise PromptmetricError(f"{output}: cannot be written: {error.strerror}.") from error

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from promptmetric.cli.output import deliver, open_stream
+from promptmetric.cli.output import deliver, is_stream, open_stream
 from promptmetric.cli.scoring import SeveralValues, exit_if_too_many_failed, score_files, scoring_options
 
 
@@ -28,15 +28,20 @@ def score(
     """Score translations or summaries: 0 is worst, 1 best.
 
     Prints COMET's lines: one a segment, then one a file. `-` reads stdin; .gz files are unpacked.
-    With `--format jsonl`, results are written as they come, with `-o` to FILE.part until all are there.
+    With `--format jsonl`, segments are written as they finish, in that order, with `-o` to FILE.part; FILE, in input
+    order, takes its place in the end. On stdout, imputed segments come after all others.
     """
     from promptmetric.report.predictions import JsonLines, format_predictions
 
     if output_format == "jsonl" and not only_system:
-        with open_stream(output) as stream:
-            writer = JsonLines(stream, imputes=scoring["fallback"] == "mean")
+        is_final = is_stream(output)
+        with open_stream(output) as write:
+            writer = JsonLines(write, puts_off=is_final and scoring["fallback"] == "mean")
             predictions = score_files(output, max_failed=max_failed, writer=writer, **scoring)
-            writer.finish(predictions)
+            if is_final:
+                writer.finish(predictions)
+            else:
+                deliver(format_predictions(predictions, output_format), output)
     else:
         predictions = score_files(output, max_failed=max_failed, **scoring)
         deliver(format_predictions(predictions, output_format, only_system=only_system), output)

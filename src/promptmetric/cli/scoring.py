@@ -92,7 +92,8 @@ _OPTIONS = (
         type=click.Choice(["mean", "nan", "error", "retry"]),
         default="mean",
         show_default=True,
-        help="What an answer without a score becomes.",
+        help="What an answer without a score becomes. retry: asked for again up to three times where one answer is "
+        "read as text; with --samples or --decode expected or likelihood(-pmi) it is as nan.",
     ),
     click.option("-b", "--batch-size", type=click.IntRange(min=1), default=16, show_default=True),
     click.option(

@@ -44,7 +44,7 @@ def ask(
             yield key, given
     unknown = [question for position, question in enumerate(distinct) if position not in known]
     for position, given in answer(backend, unknown, batch_size):
-        if cache:
+        if cache and not given.overflow:  # the window is the engine's setting, not the model's
             cache.put_many(fingerprint, [(unknown[position], given)])
         for key in askers[unknown[position]]:
             yield key, given

@@ -77,42 +77,35 @@ def _system_line(name: str, prediction: Prediction) -> str:
 
 
 class JsonLines:
-    """Writes JSON lines while segments come, in input order, whatever the order in which they finish.
-
-    Segments that a mean will be imputed for are written once it is known, after all others; then the systems.
+    """Writes JSON lines while segments come, in the order in which they finish; then the systems.
 
     Args:
-        write: takes a line.
-        imputes: whether segments without a score get the mean of the others.
+        write: takes a text.
+        puts_off: write segments without a score at the end, when the mean that is imputed for them is known.
     """
 
-    def __init__(self, write: Callable[[str], None], *, imputes: bool) -> None:
+    def __init__(self, write: Callable[[str], None], *, puts_off: bool) -> None:
         self._write = write
-        self._imputes = imputes
+        self._puts_off = puts_off
         self._places: list[tuple[str, int]] = []
-        self._waiting: dict[int, Segment] = {}
-        self._next = 0
-        self._put_off: list[tuple[str, int]] = []
+        self._put_off: list[int] = []
 
     def begin(self, sizes: Mapping[str, int]) -> Callable[[Segment], None]:
         """Start with the number of segments of each file. Returns what takes segments numbered through all files."""
         self._places = [(name, index) for name, size in sizes.items() for index in range(size)]
+        self._write("")  # whether that can be written turns out before a model loads
         return self._add
 
     def _add(self, segment: Segment) -> None:
-        self._waiting[segment.index] = segment
-        while self._next in self._waiting:
-            ready = self._waiting.pop(self._next)
-            name, index = self._places[self._next]
-            self._next += 1
-            if ready.status == "failed" and self._imputes:
-                self._put_off.append((name, index))
-            else:
-                self._write(_segment_line(name, replace(ready, index=index)))
+        if segment.status == "failed" and self._puts_off:
+            self._put_off.append(segment.index)
+            return
+        name, index = self._places[segment.index]
+        self._write(_segment_line(name, replace(segment, index=index)))
 
     def finish(self, predictions: Mapping[str, Prediction]) -> None:
-        """Write what waited for the mean, and the systems."""
-        for name, index in self._put_off:
+        """Write what waited for the mean, in input order, and the systems."""
+        for name, index in (self._places[place] for place in sorted(self._put_off)):
             self._write(_segment_line(name, predictions[name].segments[index]))
         for name, prediction in predictions.items():
             self._write(_system_line(name, prediction))

@@ -100,7 +100,7 @@ class OpenAIBackend:
         self._server = JsonServer(server_address(address), read_key(api_key_env), concurrency, timeout, retries)
         try:
             cards = self._model_cards(is_needed=model is None)
-            self._model = _choose(model, [str(card["id"]) for card in cards], self._server.origin)
+            self._model = _choose(model, [str(card["id"]) for card in cards], self._server.address)
             card = next((card for card in cards if card["id"] == self._model), cards[0] if cards else {})
             owner = card.get("owned_by")
             self._kind = owner if isinstance(owner, str) and owner in _PLAIN_SAMPLING else None
@@ -111,7 +111,7 @@ class OpenAIBackend:
         except BaseException:
             self._server.close()
             raise
-        self._fingerprint = Fingerprint(self._model, "unknown", f"openai {self._server.origin}{kind}")
+        self._fingerprint = Fingerprint(self._model, "unknown", f"openai {self._server.address}{kind}")
 
     def fingerprint(self) -> Fingerprint:
         """Model, server, and its kind and version where it tells. No server tells the model's revision."""
@@ -298,14 +298,14 @@ class OpenAIBackend:
             return ""
 
 
-def _choose(model: str | None, listed: list[str], origin: str) -> str:
+def _choose(model: str | None, listed: list[str], address: str) -> str:
     if model is not None:
         return model
     if len(listed) == 1:
         return listed[0]
     names = ", ".join(listed[:20]) + (", …" if len(listed) > 20 else "")
     raise InputError(
-        f"{origin}: it has {len(listed)} models: {names or 'none'}.", hint=f"Name one of them: {origin}/v1#NAME."
+        f"{address}: it has {len(listed)} models: {names or 'none'}.", hint=f"Name one of them: {address}#NAME."
     )
 
 

@@ -56,6 +56,7 @@ class JsonServer:
 
     Attributes:
         origin: scheme, host and port, by which messages name the server.
+        address: all of `base`: one host may have several servers behind it, each below a path of its own.
     """
 
     def __init__(self, base: httpx.URL, key: str | None, connections: int, timeout: float, retries: int) -> None:
@@ -63,8 +64,8 @@ class JsonServer:
         self._key = key
         self._retries = retries
         self._timeout = timeout
-        self._base = str(base)
-        self._root = self._base.removesuffix("/v1")
+        self.address = str(base)
+        self._root = self.address.removesuffix("/v1")
         self._lock = threading.Lock()
         self._said = -math.inf
         self._is_proven = False
@@ -100,7 +101,7 @@ class JsonServer:
         return self._ask("POST", path, body, read, root)
 
     def _ask(self, method: str, path: str, body: Any, read: Callable[[Any], _T], root: bool) -> _T:
-        url = f"{self._root if root else self._base}/{path}"
+        url = f"{self._root if root else self.address}/{path}"
         began = time.monotonic()
         tries_left = self._retries
         pause = FIRST_PAUSE
@@ -186,7 +187,7 @@ class JsonServer:
         if status in (401, 403):
             return "The server does not take the key that the environment holds."
         if status == 404:
-            return f"Look at {self._base}/models: is it an OpenAI-compatible server, and does it list this model?"
+            return f"Look at {self.address}/models: is it an OpenAI-compatible server, and does it list this model?"
         return None
 
     def _clean(self, text: str) -> str:

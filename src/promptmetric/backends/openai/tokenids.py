@@ -12,7 +12,7 @@ from typing import Any
 from promptmetric.backends import tries
 from promptmetric.backends.openai.http import JsonServer
 from promptmetric.backends.openai.protocol import ONE_TOKEN, defused, prompt_fields, unfloored
-from promptmetric.errors import BackendError
+from promptmetric.backends.tokens import with_answer
 from promptmetric.types import LabelLogprobs, LabelRequest, Likelihood, LikelihoodRequest, Prompt
 
 MOST_IDS = 128
@@ -101,14 +101,13 @@ class TokenIds:
 
     def likelihood(self, request: LikelihoodRequest) -> Likelihood:
         """Log-probability of a text."""
-        prompt, text = self.encode(request.prompt), self.continuation(request.text)
-        if not prompt:
-            raise BackendError(EMPTY_PROMPT)
-        overflow = len(prompt) + len(text) + 1 - self._window  # the server insists on one token of answer
+        tokens, start = with_answer(request.prompt, request.text, self.encode, self.continuation)
+        count = len(tokens) - start
+        overflow = len(tokens) + 1 - self._window  # the server insists on one token of answer
         if overflow > 0:
-            return Likelihood(-math.inf, len(text), len(prompt), int(overflow))
-        logprobs = self._prompt_logprobs([*prompt, *text], len(text)) if text else []
-        return Likelihood(math.fsum(logprobs), len(text), len(prompt))
+            return Likelihood(-math.inf, count, start, int(overflow))
+        logprobs = self._prompt_logprobs(tokens, count) if count else []
+        return Likelihood(math.fsum(logprobs), count, start)
 
 
 def _by_token_id(answer: Any) -> dict[int, float]:
