@@ -19,7 +19,7 @@ from promptmetric.errors import InputError
 from promptmetric.execution import Ask
 from promptmetric.prompts import LanguagePair, PromptSpec, wrap
 from promptmetric.scale import NumericScale
-from promptmetric.segments import failed, from_completion, from_labels, from_likelihood, from_samples
+from promptmetric.segments import LITTLE_MASS, failed, from_completion, from_labels, from_likelihood, from_samples
 from promptmetric.types import (
     Completion,
     LabelLogprobs,
@@ -40,9 +40,6 @@ MOST_CUTS = 4
 
 MOST_MARKERS = 3
 """How many markers of an explanation are tried at most."""
-
-ENOUGH_MASS = 0.5
-"""A marker after which the labels have less probability than this may only have been quoted."""
 
 SAMPLING_TEMPERATURE = 1.0
 """At which several answers are drawn: the model's own spread is what their mean is taken over."""
@@ -174,7 +171,7 @@ class Judge:
             for index, answer in ask({index: LabelRequest(prompt, reader.texts) for index, prompt in prompts.items()}):
                 segment = self._read_labels(index, answer, reader, begun[index])
                 best = max(segment, begun[index].best or segment, key=_label_mass)
-                if _label_mass(segment) < ENOUGH_MASS and attempt < MOST_MARKERS and not begun[index].is_forced:
+                if _label_mass(segment) < LITTLE_MASS and attempt < MOST_MARKERS and not begun[index].is_forced:
                     going_on[index] = replace(begun[index], best=best)
                 else:
                     yield best

@@ -330,8 +330,9 @@ class Scorer:
         if not asked:
             return
         if self._lent is None and self._backend is None:
+            unloaded = self._judge()
             for index, sample in asked.items():
-                self._judge().render(sample, index)  # before a model is loaded in vain
+                unloaded.render(sample, index)  # before a model is loaded in vain
         if self.task == "translation" and self.prompt.names_languages and first == 0:
             unnamed = sum(not (self.langs or sample.tgt_lang) for sample in asked.values())
             if unnamed:

@@ -22,7 +22,7 @@ from promptmetric.types import (
 )
 
 LITTLE_MASS = 0.5
-"""Where the labels hold less of the probability than this, a user is told."""
+"""Where the labels hold less of the probability than this, the model would rather have written something else."""
 
 
 def settle_without_asking(index: int, sample: Sample, scale: Scale) -> Segment | None:

@@ -91,14 +91,10 @@ class PrefixReader:
             The tokens written after each sequence.
         """
         rows = [sequence[shared:] for sequence in sequences]
-        ends = [len(row) - 1 for row in rows]
-        places = sorted(set(ends))
-        prefix = self._prefix(list(sequences[0][:shared]))
-        logits, cache = self.forward(rows, prefix, shared, torch.tensor(places, device=self.device))
+        logits, cache = self.last(rows, self._prefix(list(sequences[0][:shared])), shared)
         draws = [_draws(sequence, seed) for sequence in sequences]
-        chosen = _choose(logits[list(range(len(rows))), [places.index(end) for end in ends]], temperature, draws)
-        width = max(map(len, rows))
-        real = torch.tensor([[1] * (shared + len(row)) + [0] * (width - len(row)) for row in rows], device=self.device)
+        chosen = _choose(logits, temperature, draws)
+        real = self._real(rows, shared)
         answers: list[list[int]] = [[] for _ in rows]
         alive = list(range(len(rows)))
         while True:
@@ -133,11 +129,22 @@ class PrefixReader:
             return None
         known, cache = self._kept or ([], None)
         common = common_prefix(known, tokens)
-        cache = _copies(cache, 1, common) if common else None
         if common < len(tokens):
-            _, cache = self.forward([tokens[common:]], cache, common, keep=1)
-        self._kept = (tokens, cache)
-        return cache
+            _, cache = self.forward([tokens[common:]], cache if common else None, common, keep=1)
+            self._kept = (tokens, cache)
+        return cache  # may know more than was asked for: who uses it takes a copy of as much as is shared
+
+    def last(self, rows: Sequence[Sequence[int]], prefix: Any, past: int) -> tuple[torch.Tensor, Any]:
+        """As `forward`, with the logits of each row's last token alone: rows × vocabulary."""
+        ends = [len(row) - 1 for row in rows]
+        places = sorted(set(ends))
+        logits, cache = self.forward(rows, prefix, past, torch.tensor(places, device=self.device))
+        return logits[list(range(len(rows))), [places.index(end) for end in ends]], cache
+
+    def _real(self, rows: Sequence[Sequence[int]], past: int) -> torch.Tensor:
+        """Which places hold tokens, the rest being padding on the right: rows × (past + width)."""
+        width = max(map(len, rows))
+        return torch.tensor([[1] * (past + len(row)) + [0] * (width - len(row)) for row in rows], device=self.device)
 
     def forward(
         self, rows: Sequence[Sequence[int]], prefix: Any, past: int, keep: int | torch.Tensor
@@ -145,12 +152,15 @@ class PrefixReader:
         """One pass over rows of token ids that follow a prefix of length `past`. Logits and the new cache."""
         width = max(map(len, rows))
         ids = torch.tensor([[*row, *([0] * (width - len(row)))] for row in rows], device=self.device)
-        real = torch.tensor([[1] * (past + len(row)) + [0] * (width - len(row)) for row in rows], device=self.device)
         cache: Any = None
         if self._shares:  # a cache of the model's own making would forget what is outside a sliding window
             cache = transformers.DynamicCache() if prefix is None else _copies(prefix, len(rows), past)
         output = self._model(
-            input_ids=ids, attention_mask=real, past_key_values=cache, use_cache=self._shares, logits_to_keep=keep
+            input_ids=ids,
+            attention_mask=self._real(rows, past),
+            past_key_values=cache,
+            use_cache=self._shares,
+            logits_to_keep=keep,
         )
         return output.logits, cache
 
@@ -215,13 +225,9 @@ class LabelVisits:
 
     def _first(self, visits: list[Visit]) -> list[Mapping[int, float]]:
         rows = [sequence[self._shared :] for sequence in self._sequences]
-        ends = sorted({len(row) - 1 for row in rows})
-        place = {end: number for number, end in enumerate(ends)}
-        logits, self._cache = self._reader.forward(
-            rows, self._prefix, self._shared, torch.tensor(ends, device=self._reader.device)
-        )
+        logits, self._cache = self._reader.last(rows, self._prefix, self._shared)
         self._filled = self._shared + max(map(len, rows))
-        return [_wanted(logits[prompt, place[len(rows[prompt]) - 1]], tokens) for prompt, _, tokens in visits]
+        return [_wanted(logits[prompt], tokens) for prompt, _, tokens in visits]
 
     def _follow(self, visits: list[Visit]) -> list[Mapping[int, float]]:
         paths: list[list[Sequence[int]]] = [[] for _ in self._sequences]
