@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from promptmetric.backends.batches import common_prefix
+from promptmetric.backends.tries import Node, grow
 from promptmetric.errors import BackendError
 from promptmetric.types import Message, Prompt
 
@@ -29,6 +30,7 @@ class PromptTokenizer:
         self._tokenizer = tokenizer
         self._special = _special_tokens(tokenizer)
         self.continuation = lru_cache(maxsize=4096)(self._continuation)
+        self.tree = lru_cache(maxsize=64)(self._tree)
         if tokenizer.chat_template is None:
             logger.info("the model has no chat template: prompts with chat turns are sent as plain text")
 
@@ -75,6 +77,11 @@ class PromptTokenizer:
         if self._tokenizer.unk_token_id is not None and self._tokenizer.unk_token_id in tokens:
             raise BackendError(f"the model's tokenizer cannot spell {text!r}.")
         return tuple(tokens)
+
+    def _tree(self, labels: tuple[str, ...]) -> tuple[Node, int]:
+        """The tree of labels by their tokens, and how many tokens the longest has."""
+        tokens = [self.continuation(label) for label in labels]
+        return grow(tokens), max(map(len, tokens))
 
     def _plain(self, text: str) -> list[int]:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from promptmetric.backends.base import Fingerprint, described
 from promptmetric.backends.batches import deal
 from promptmetric.backends.tokens import PromptTokenizer
-from promptmetric.backends.tries import Node, grow, read
+from promptmetric.backends.tries import read
 from promptmetric.errors import BackendError, MissingExtraError, ModelUnavailableError
 from promptmetric.types import (
     Answer,
@@ -195,14 +195,11 @@ class TransformersBackend:
         self, requests: Sequence[LabelRequest], batch_size: int = 16
     ) -> Iterator[tuple[int, LabelLogprobs]]:
         """Log-probabilities of labels; a prefix that several prompts share is computed once."""
-        grown: dict[tuple[str, ...], Node] = {}
-        for request in requests:
-            if request.labels not in grown:
-                grown[request.labels] = grow([self._tokens.continuation(label) for label in request.labels])
         sequences: dict[int, list[int]] = {}
         for position, request in enumerate(requests):
             tokens = self._tokens.encode(request.prompt)
-            overflow = len(tokens) + _deepest(grown[request.labels]) - self._window if self._window else 0
+            _, longest = self._tokens.tree(request.labels)
+            overflow = len(tokens) + longest - 1 - self._window if self._window else 0
             if overflow > 0:
                 yield position, LabelLogprobs((-math.inf,) * len(request.labels), 0.0, len(tokens), overflow)
             else:
@@ -211,7 +208,7 @@ class TransformersBackend:
         def read_batch(members: Sequence[int], shared: int) -> list[LabelLogprobs]:
             visits = self._reader.labels([sequences[i] for i in members], shared)
             counts = [len(requests[i].labels) for i in members]
-            answers = read([grown[requests[i].labels] for i in members], counts, visits.look)
+            answers = read([self._tokens.tree(requests[i].labels)[0] for i in members], counts, visits.look)
             return [
                 replace(answer, prompt_tokens=len(sequences[i])) for i, answer in zip(members, answers, strict=True)
             ]
@@ -314,11 +311,6 @@ class TransformersBackend:
         if stops:
             return Completion(text[: min(stops)], "stop", prompt_tokens)
         return Completion(text, "length" if end is None else "stop", prompt_tokens)
-
-
-def _deepest(node: Node) -> int:
-    """How many tokens a label's last token is preceded by, at most."""
-    return max((1 + _deepest(child) for child in node.children.values() if child.children), default=0)
 
 
 def best_dtype(device: str) -> torch.dtype:

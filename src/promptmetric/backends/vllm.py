@@ -18,7 +18,7 @@ from typing import Any
 
 from promptmetric.backends.base import Fingerprint, described
 from promptmetric.backends.tokens import PromptTokenizer
-from promptmetric.backends.tries import Node, Visit, grow, read
+from promptmetric.backends.tries import Visit, read
 from promptmetric.errors import BackendError, MissingExtraError, ModelUnavailableError, PromptmetricError
 from promptmetric.types import Completion, LabelLogprobs, LabelRequest, Likelihood, LikelihoodRequest, Request
 
@@ -179,15 +179,11 @@ class VllmBackend:
         self, requests: Sequence[LabelRequest], batch_size: int = 16
     ) -> Iterator[tuple[int, LabelLogprobs]]:
         """Log-probabilities of labels; those of several tokens cost further requests, which share the prompt's work."""
-        trees: dict[tuple[str, ...], Node] = {}
-        for request in requests:
-            if request.labels not in trees:
-                trees[request.labels] = grow([self._tokens.continuation(label) for label in request.labels])
-        longest = {labels: max(len(self._tokens.continuation(label)) for label in labels) for labels in trees}
         prompts: dict[int, list[int]] = {}
         for position, request in enumerate(requests):
             tokens = self._tokens.encode(request.prompt)
-            overflow = len(tokens) + longest[request.labels] - self._window
+            _, longest = self._tokens.tree(request.labels)
+            overflow = len(tokens) + longest - self._window
             if overflow > 0:
                 yield position, LabelLogprobs((-math.inf,) * len(request.labels), 0.0, len(tokens), overflow)
             else:
@@ -195,7 +191,7 @@ class VllmBackend:
         for chunk in _chunks(list(prompts), max(self._chunk, batch_size)):
             labels = [requests[position].labels for position in chunk]
             answers = read(
-                [trees[some] for some in labels],
+                [self._tokens.tree(some)[0] for some in labels],
                 [len(some) for some in labels],
                 partial(self._look, [prompts[position] for position in chunk], batch_size),
             )
