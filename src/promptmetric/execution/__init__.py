@@ -2,6 +2,6 @@
 
 from promptmetric.execution.cache import AnswerCache, open_cache
 from promptmetric.execution.progress import Progress
-from promptmetric.execution.runner import Ask, ask, asker
+from promptmetric.execution.runner import Ask, asker
 
-__all__ = ["AnswerCache", "Ask", "Progress", "ask", "asker", "open_cache"]
+__all__ = ["AnswerCache", "Ask", "Progress", "asker", "open_cache"]
