@@ -7,7 +7,7 @@ expectation over labels, or the likelihood of the hypothesis?
 For every set, about 500 hypotheses (all systems of segments that are drawn with a fixed seed), and for every format of
 PrExMe's plain zero-shot prompt: Kendall's tau-b over all hypotheses and its mean over segments, each with a 95 %
 bootstrap interval resampled by segment; the share of answers that held a score (text) or the median probability of the
-labels (mode, expectation); and how many different scores there are. The likelihoods and the length follow. An undefined
+labels (mode, expectation); and how many different scores there are. Length and likelihoods come first. An undefined
 correlation prints as nan with its reason. Answers are kept in the user's cache: an interrupted run goes on.
 """
 
@@ -19,9 +19,9 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from promptmetric.backends import open_backend
 from promptmetric.backends.base import Backend
@@ -33,8 +33,10 @@ from promptmetric.decoding.expected import LabelReader
 from promptmetric.execution import Ask, asker, open_cache
 from promptmetric.judging import Judge
 from promptmetric.prompts import LanguagePair, get_prompt
+from promptmetric.questions import LabelRequest, Question, Request
+from promptmetric.segments import from_completion
 from promptmetric.stats.bootstrap import draw_weights, interval
-from promptmetric.types import LabelRequest, Sample, Segment, Task
+from promptmetric.types import Segment, Task
 
 _T = TypeVar("_T")
 
@@ -45,8 +47,8 @@ SETS: dict[str, tuple[Task, int]] = {
 }
 """By name: the task, and how many segments are drawn, each with all its systems."""
 
-FORMATS = ("0-or-1", "0..5", "0..100", "-100..100", "0.0..1.0", "simple-labels", "complex-labels")
-TEXT_TOKENS = 12
+FORMATS = ("0-or-1", "0..5", "0..100", "0.0..1.0", "simple-labels", "complex-labels")
+TEXT_TOKENS = 8
 """Enough for "Score: 85/100"; small models go on forever."""
 
 LIKELIHOODS: tuple[Decode, ...] = ("likelihood", "likelihood-pmi")
@@ -68,50 +70,52 @@ class Row(NamedTuple):
 def rows(
     model: str, backend: Backend, evalset: EvalSet, task: Task, formats: tuple[str, ...], ask: Ask
 ) -> Iterator[Row]:
-    """Every decoding of every format, then the likelihoods."""
+    """The likelihoods, then every decoding of every format."""
     langs = LanguagePair.parse(evalset.langs) if evalset.langs else None
     samples = dict(enumerate(evalset.samples()))
-    name = backend.fingerprint().model
-    specs = {form: get_prompt(f"prexme:zs/neutral/{form}") for form in formats}
-    judges = {
-        form: Judge(spec.model_copy(update={"max_tokens": TEXT_TOKENS}), task, langs, name, "text")
-        for form, spec in specs.items()
-    }
-    readers = {form: LabelReader(judge.prompt.scale) for form, judge in judges.items()}
+    name, what = backend.fingerprint().model, f"{model} {evalset.name}"
+    suffix = "translation" if task == "translation" else "summary"
+    for prompt in (f"likelihood-{suffix}", f"likelihood-source-{suffix}"):
+        for decode in LIKELIHOODS:
+            judge = Judge(get_prompt(prompt), task, langs, name, decode)
+            found = _watched(judge.segments(samples, ask), len(samples), f"{what} {prompt} {decode}")
+            yield _from_segments(model, evalset, prompt, decode, sorted(found, key=lambda segment: segment.index))
+    judges = {form: Judge(get_prompt(f"prexme:zs/neutral/{form}"), task, langs, name, "text") for form in formats}
     # All formats at once: they differ in their last line only, so a segment's own text is computed once for all.
-    asked = {
-        position * len(formats) + place: LabelRequest(judges[form].render(sample, position), readers[form].texts)
-        for place, form in enumerate(formats)
+    prompts = {
+        (form, position): judges[form].render(sample, position)
+        for form in formats
         for position, sample in samples.items()
     }
-    answers = dict(_watched(ask(asked), len(asked), f"{model} {evalset.name} labels"))
-    for place, form in enumerate(formats):
+    readers = {form: LabelReader(judge.prompt.scale) for form, judge in judges.items()}
+    read = _answers(
+        {key: LabelRequest(prompt, readers[key[0]].texts) for key, prompt in prompts.items()}, ask, f"{what} labels"
+    )
+    for form in formats:
         scale, reader = judges[form].prompt.scale, readers[form]
-        beliefs = [reader.distribution(answers[position * len(formats) + place]) for position in samples]
+        beliefs = [reader.distribution(read[form, position]) for position in samples]
         known = [None if isinstance(belief, str) else belief for belief in beliefs]
         mass = statistics.median(belief.mass if belief else 0.0 for belief in known)
         modes = [scale.normalise(reader.values[belief.mode]) if belief else math.nan for belief in known]
         means = [scale.normalise(reader.expectation(belief)) if belief else math.nan for belief in known]
         yield Row(model, evalset.name, form, "mode", modes, mass)
         yield Row(model, evalset.name, form, "expectation", means, mass)
-    for form, judge in judges.items():
-        segments = _in_order(judge, samples, ask, f"{model} {evalset.name} {form} text")
-        yield Row(model, evalset.name, form, "text", [s.score for s in segments], _share_read(segments))
-    suffix = "translation" if task == "translation" else "summary"
-    for prompt in (f"likelihood-{suffix}", f"likelihood-source-{suffix}"):
-        for decode in LIKELIHOODS:
-            judge = Judge(get_prompt(prompt), task, langs, name, decode)
-            segments = _in_order(judge, samples, ask, f"{model} {evalset.name} {prompt} {decode}")
-            yield Row(model, evalset.name, prompt, decode, [s.score for s in segments], _share_read(segments))
+    written = _answers({key: Request(prompt, TEXT_TOKENS) for key, prompt in prompts.items()}, ask, f"{what} text")
+    for form in formats:
+        scale = judges[form].prompt.scale
+        segments = [from_completion(position, written[form, position], scale, "text") for position in samples]
+        yield _from_segments(model, evalset, form, "text", segments)
 
 
-def _in_order(judge: Judge, samples: dict[int, Sample], ask: Ask, what: str) -> list[Segment]:
-    found = {segment.index: segment for segment in _watched(judge.segments(samples, ask), len(samples), what)}
-    return [found[position] for position in sorted(found)]
+def _answers(questions: Mapping[tuple[str, int], Question], ask: Ask, what: str) -> dict[tuple[str, int], Any]:
+    keys = list(questions)
+    answers = _watched(ask(dict(enumerate(questions.values()))), len(keys), what)
+    return {keys[number]: answer for number, answer in answers}
 
 
-def _share_read(segments: list[Segment]) -> float:
-    return sum(segment.raw is not None for segment in segments) / len(segments)
+def _from_segments(model: str, evalset: EvalSet, prompt: str, decoding: str, segments: list[Segment]) -> Row:
+    read = sum(segment.raw is not None for segment in segments) / len(segments)
+    return Row(model, evalset.name, prompt, decoding, [segment.score for segment in segments], read)
 
 
 def _watched(items: Iterable[_T], total: int, what: str) -> Iterator[_T]:

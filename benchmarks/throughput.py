@@ -53,7 +53,7 @@ from promptmetric.backends import Fingerprint, open_backend
 from promptmetric.datasets import EvalSet, load_set
 from promptmetric.decoding.expected import LabelReader
 from promptmetric.prompts import LanguagePair, get_prompt, wrap
-from promptmetric.types import LabelLogprobs, LabelRequest
+from promptmetric.questions import LabelLogprobs, LabelRequest
 
 SETS = ("summeval", "wmt23/en-de")
 PROMPT = "prexme:zs/question/simple-labels"
@@ -419,7 +419,7 @@ def _random_model(tokenizer: str, name: str, scratch: Path, *, weights: bool) ->
     import torch
     import transformers
 
-    from promptmetric.backends.transformers import best_dtype, progress_bars_on_terminals_only
+    from promptmetric.backends.loading import best_dtype, progress_bars_on_terminals_only
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = best_dtype(device)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from promptmetric.backends.openai import OpenAIBackend, http
-from promptmetric.types import Completion, Message, Prompt, Request
+from promptmetric.questions import Completion, Message, Prompt, Request
 
 Reply = tuple[int, Any] | tuple[int, Any, dict[str, str]]
 """Status, answer (bytes are sent as they are, None drops the connection) and headers."""

@@ -17,7 +17,8 @@ from click.testing import CliRunner
 from promptmetric import Scorer
 from promptmetric.bench import baselines
 from promptmetric.bench import run as bench_run
-from promptmetric.bench.run import SuiteResult, run_suite
+from promptmetric.bench.results import SuiteResult
+from promptmetric.bench.run import run_suite
 from promptmetric.bench.suite import Suite, cells_of, load_suite, shipped_suites
 from promptmetric.cli import cli
 from promptmetric.errors import InputError

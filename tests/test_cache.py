@@ -28,7 +28,7 @@ from promptmetric.cli import cli
 from promptmetric.errors import InputError, PromptmetricError
 from promptmetric.execution import cache as cache_module
 from promptmetric.execution.cache import SCHEMA, AnswerCache, cache_path, clear_cache, open_cache
-from promptmetric.types import (
+from promptmetric.questions import (
     Answer,
     Completion,
     LabelLogprobs,

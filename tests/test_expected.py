@@ -12,8 +12,8 @@ from promptmetric.decoding.expected import LabelReader, label_values
 from promptmetric.errors import InputError
 from promptmetric.prompts import get_prompt
 from promptmetric.prompts.grid import grid
+from promptmetric.questions import LabelLogprobs
 from promptmetric.scale import LabelScale, LikelihoodScale, MqmScale, NumericScale, Scale
-from promptmetric.types import LabelLogprobs
 
 
 @pytest.mark.parametrize(

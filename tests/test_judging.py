@@ -15,8 +15,7 @@ from promptmetric.backends.base import AlikeForAllKinds, Fingerprint
 from promptmetric.backends.replay import ReplayBackend
 from promptmetric.errors import InputError
 from promptmetric.execution import AnswerCache
-from promptmetric.scorer import STREAMED_AT_ONCE
-from promptmetric.types import (
+from promptmetric.questions import (
     Answer,
     Completion,
     LabelLogprobs,
@@ -25,8 +24,9 @@ from promptmetric.types import (
     LikelihoodRequest,
     Question,
     Request,
-    Task,
 )
+from promptmetric.scorer import STREAMED_AT_ONCE
+from promptmetric.types import Task
 
 from .conftest import PROMPT
 

@@ -17,7 +17,8 @@ from scipy.stats import kendalltau
 from promptmetric.bench import metaeval
 from promptmetric.bench.controls import CONTROLS, control_scores
 from promptmetric.bench.measures import MEASURES, usual_measures
-from promptmetric.bench.metaeval import MetaEvaluation, affordable, meta_evaluate
+from promptmetric.bench.metaeval import affordable, meta_evaluate
+from promptmetric.bench.results import MetaEvaluation
 from promptmetric.cli import cli
 from promptmetric.datasets import EvalSet, Judged, MetricScores
 from promptmetric.errors import InputError

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from promptmetric.backends.openai import OpenAIBackend, http, tokenids
 from promptmetric.backends.openai.toplists import read_top
 from promptmetric.errors import BackendError, InputError
-from promptmetric.types import Completion, LabelRequest, LikelihoodRequest, Message, Request
+from promptmetric.questions import Completion, LabelRequest, LikelihoodRequest, Message, Request
 
 from . import servers
 from .conftest import need_vllm

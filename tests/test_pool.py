@@ -22,7 +22,7 @@ from promptmetric.backends.base import AlikeForAllKinds, Backend, Fingerprint, a
 from promptmetric.backends.pool import FULL_PIECE, PIECES_PER_WORKER, PoolBackend, _cut
 from promptmetric.backends.replay import RecordingBackend, ReplayBackend
 from promptmetric.errors import BackendError, InputError, MissingExtraError, ModelUnavailableError
-from promptmetric.types import (
+from promptmetric.questions import (
     Completion,
     LabelLogprobs,
     LabelRequest,

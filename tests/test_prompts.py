@@ -26,7 +26,8 @@ from promptmetric.prompts import (
     wrap,
 )
 from promptmetric.prompts.languages import language_name
-from promptmetric.types import Demonstration, Message, Sample
+from promptmetric.questions import Message
+from promptmetric.types import Demonstration, Sample
 
 SAMPLE = Sample("Guten {hyp} {{ src }}", "Good “day”", examples=(Demonstration("a {src}", "b", "5"),))
 PAIR = LanguagePair("en", "de")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from promptmetric.errors import BackendError
-from promptmetric.types import LabelRequest, LikelihoodRequest, Message, Request
+from promptmetric.questions import LabelRequest, LikelihoodRequest, Message, Request
 
 pytestmark = pytest.mark.engine
 

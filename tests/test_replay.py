@@ -12,7 +12,7 @@ import pytest
 from promptmetric.backends import BackendName, Fingerprint, open_backend
 from promptmetric.backends.replay import RecordingBackend, ReplayBackend
 from promptmetric.errors import BackendError, InputError
-from promptmetric.types import Completion, Message, Request
+from promptmetric.questions import Completion, Message, Request
 
 REQUESTS = [Request((Message("user", f"question {n}"),), 10) for n in range(4)]
 

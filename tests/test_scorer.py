@@ -13,7 +13,7 @@ import pytest
 from promptmetric import Prediction, PromptSpec, Sample, Scorer, Signature
 from promptmetric.backends import Fingerprint
 from promptmetric.errors import BackendError, InputError, UnreadAnswerError
-from promptmetric.types import Completion, Message, Request
+from promptmetric.questions import Completion, Message, Request
 
 from .conftest import PROMPT
 

@@ -14,7 +14,7 @@ from promptmetric.backends.records import question_fields, question_key, read_qu
 from promptmetric.cli import cli
 from promptmetric.decoding import read_answer
 from promptmetric.errors import BackendError, InputError
-from promptmetric.types import Completion, Request
+from promptmetric.questions import Completion, Request
 
 from . import servers
 from .conftest import PROMPT

@@ -12,7 +12,7 @@ import pytest
 
 from promptmetric import Scorer, Signature
 from promptmetric.errors import BackendError, InputError, ModelUnavailableError
-from promptmetric.types import Message, Request
+from promptmetric.questions import Message, Request
 
 pytestmark = pytest.mark.engine
 
@@ -20,8 +20,9 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from promptmetric.backends import embedded, open_backend  # noqa: E402
+from promptmetric.backends.loading import best_dtype  # noqa: E402
 from promptmetric.backends.reading import PrefixReader  # noqa: E402
-from promptmetric.backends.transformers import TransformersBackend, best_dtype  # noqa: E402
+from promptmetric.backends.transformers import TransformersBackend  # noqa: E402
 
 
 def ask(content: str, max_tokens: int = 8, **decoding: Any) -> Request:

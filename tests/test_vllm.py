@@ -19,14 +19,7 @@ transformers = pytest.importorskip("transformers")
 
 from promptmetric.backends.tokens import PromptTokenizer  # noqa: E402
 from promptmetric.errors import BackendError, MissingExtraError, ModelUnavailableError  # noqa: E402
-from promptmetric.types import (  # noqa: E402
-    Completion,
-    LabelLogprobs,
-    LabelRequest,
-    LikelihoodRequest,
-    Message,
-    Request,
-)
+from promptmetric.questions import Completion, LabelLogprobs, LabelRequest, LikelihoodRequest, Message, Request  # noqa: E402
 
 MODULE = "promptmetric.backends.vllm"
 WINDOW = 512

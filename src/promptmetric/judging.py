@@ -18,9 +18,7 @@ from promptmetric.decoding.fallback import RETRY_TEMPERATURES
 from promptmetric.errors import InputError
 from promptmetric.execution import Ask
 from promptmetric.prompts import LanguagePair, PromptSpec, wrap
-from promptmetric.scale import NumericScale
-from promptmetric.segments import LITTLE_MASS, failed, from_completion, from_labels, from_likelihood, from_samples
-from promptmetric.types import (
+from promptmetric.questions import (
     Completion,
     LabelLogprobs,
     LabelRequest,
@@ -30,10 +28,10 @@ from promptmetric.types import (
     Prompt,
     Question,
     Request,
-    Sample,
-    Segment,
-    Task,
 )
+from promptmetric.scale import NumericScale
+from promptmetric.segments import LITTLE_MASS, failed, from_completion, from_labels, from_likelihood, from_samples
+from promptmetric.types import Sample, Segment, Task
 
 MOST_CUTS = 4
 """How often the source of an over-long prompt is shortened before the segment is given up."""

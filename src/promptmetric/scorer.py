@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,26 +12,26 @@ from types import TracebackType
 from typing import Any, TypeVar, get_args
 
 from promptmetric import __version__
+from promptmetric.arguments import (
+    LIKELIHOOD_PROMPTS,
+    check_engine_arguments,
+    check_iterable,
+    check_known,
+    choices_for,
+    decode_for,
+    suggest_preset,
+)
 from promptmetric.backends import Backend, BackendName, is_recording, is_server, open_backend
 from promptmetric.backends.replay import RecordingBackend, ReplayBackend
 from promptmetric.decoding import Decode
-from promptmetric.decoding.expected import label_values
 from promptmetric.decoding.fallback import Fallback, apply_fallback
 from promptmetric.errors import InputError
 from promptmetric.execution import AnswerCache, Progress, asker, open_cache
 from promptmetric.judging import Judge
 from promptmetric.prompts import LanguagePair, PromptSpec, find_model, get_prompt, recommend
-from promptmetric.prompts.presets import models
-from promptmetric.scale import LabelScale, LikelihoodScale, NumericScale
 from promptmetric.segments import notes_on, settle_without_asking
 from promptmetric.signature import Signature
-from promptmetric.types import (
-    EMBEDDED_MODEL,
-    Prediction,
-    Sample,
-    Segment,
-    Task,
-)
+from promptmetric.types import EMBEDDED_MODEL, Prediction, Sample, Segment, Task
 
 logger = logging.getLogger("promptmetric")
 
@@ -40,11 +39,6 @@ _T = TypeVar("_T")
 
 STREAMED_AT_ONCE = 4096
 """Samples that `stream` takes in at once: enough to share prefixes and fill an engine, and all it ever holds."""
-
-LIKELIHOOD_PROMPTS: dict[Task, str] = {
-    "translation": "likelihood-translation",
-    "summarization": "likelihood-summary",
-}
 
 
 class Scorer:
@@ -97,17 +91,17 @@ class Scorer:
         record: str | Path | None = None,
         **engine: Any,
     ) -> None:
-        _check("task", task, get_args(Task))
+        check_known("task", task, get_args(Task))
         if isinstance(backend, str):
-            _check("backend", backend, get_args(BackendName))
-        _check("decode", decode, ("auto", *get_args(Decode)))
-        _check("fallback", fallback, get_args(Fallback))
-        _check_engine_arguments(engine)
+            check_known("backend", backend, get_args(BackendName))
+        check_known("decode", decode, ("auto", *get_args(Decode)))
+        check_known("fallback", fallback, get_args(Fallback))
+        check_engine_arguments(engine)
         name = str(model)
         preset = find_model(name)
         self.model = preset.hub_id if preset and name.lower() == preset.name != EMBEDDED_MODEL else name
         if preset is None and re.fullmatch(r"[\w.-]{1,60}", name) and not Path(name).exists():
-            _suggest_preset(name)
+            suggest_preset(name)
         self.task: Task = task
         self.langs = LanguagePair.parse(langs) if langs is not None else None
         if not isinstance(samples, int) or samples < 1:
@@ -131,8 +125,8 @@ class Scorer:
         self._wants_cache = cache and record is None and not has_answers
         self._opened_cache: AnswerCache | None = None
         self.prompt = self._choose_prompt(prompt, decode)
-        self.decode = _decode_for(self.prompt, decode, samples)
-        self._choices = _choices_for(self.prompt, self.decode) if structured else ()
+        self.decode = decode_for(self.prompt, decode, samples)
+        self._choices = choices_for(self.prompt, self.decode) if structured else ()
 
     def predict(
         self,
@@ -222,7 +216,7 @@ class Scorer:
         score come as `failed`, even with `fallback="mean"`: the mean is not known before the end.
         Arguments and errors are those of `predict`.
         """
-        _check_iterable(samples)
+        check_iterable(samples)
         first = 0
         for some in _batched(samples, STREAMED_AT_ONCE):
             for segment in self._stream(self._checked(some, first), batch_size, gpus, first):
@@ -294,7 +288,7 @@ class Scorer:
 
     def _checked(self, samples: Iterable[Sample | Mapping[str, Any]], first: int = 0) -> list[Sample]:
         """Turn input into samples."""
-        _check_iterable(samples)
+        check_iterable(samples)
         checked = []
         for index, sample in enumerate(samples, first):
             if isinstance(sample, Mapping):
@@ -350,81 +344,6 @@ class Scorer:
             self._opened_cache = open_cache()
             self._wants_cache = self._opened_cache is not None
         return self._opened_cache
-
-
-def _decode_for(prompt: PromptSpec, decode: str, samples: int) -> Decode:
-    """The way of decoding, checked against the prompt before a model loads."""
-    chosen: Any = (prompt.decode or "text") if decode == "auto" else decode
-    is_likelihood = chosen.startswith("likelihood")
-    if is_likelihood and not isinstance(prompt.scale, LikelihoodScale):
-        raise InputError(
-            f"decode={chosen!r} scores a text, and prompt {prompt.id} asks for a judgment.",
-            hint=f"Name no prompt, or one like {' or '.join(LIKELIHOOD_PROMPTS.values())}.",
-        )
-    if not is_likelihood and isinstance(prompt.scale, LikelihoodScale):
-        raise InputError(f"prompt {prompt.id} asks for no judgment.", hint="Take decode='likelihood'.")
-    if chosen == "expected":
-        label_values(prompt.scale)
-    if samples > 1 and chosen not in ("text", "as-published"):
-        raise InputError(f"decode={chosen!r} draws no answers.", hint="Leave samples at 1, or take decode='text'.")
-    return chosen  # type: ignore[no-any-return]
-
-
-def _choices_for(prompt: PromptSpec, decode: Decode) -> tuple[str, ...]:
-    """The only answers allowed where they are structured, checked before a model loads."""
-    if decode != "text":
-        raise InputError(f"structured answers are text, which decode={decode!r} does not read.", hint="Drop one.")
-    if prompt.marker is not None:
-        raise InputError(
-            f"prompt {prompt.id} asks for an explanation first, which structured answers leave no room for.",
-            hint="Name a prompt that asks for the judgment alone, or take decode='expected'.",
-        )
-    is_json = isinstance(prompt.scale, NumericScale) and prompt.scale.json_field
-    if is_json or not isinstance(prompt.scale, NumericScale | LabelScale):
-        raise InputError(
-            f"prompt {prompt.id} asks for no plain label ({prompt.scale}), as structured answers are.",
-            hint="Name a prompt that asks for a number or a word.",
-        )
-    return tuple(label_values(prompt.scale))
-
-
-def _check_iterable(samples: Any) -> None:
-    if isinstance(samples, str | bytes | Mapping) or not isinstance(samples, Iterable):
-        raise InputError("samples must be a list of samples.", hint="Write [sample] for a single one.")
-
-
-def _check(name: str, value: object, known: tuple[Any, ...]) -> None:
-    if value not in known:
-        raise InputError(f"{name}={value!r} is not known.", hint=f"Known: {', '.join(map(str, known))}.")
-
-
-def _suggest_preset(name: str) -> None:
-    """A name without a slash that nearly is a preset's would only be looked for on the hub in vain."""
-    if near := difflib.get_close_matches(name, [model.name for model in models()], n=1, cutoff=0.75):
-        raise InputError(f"no model is named {name!r}.", hint=f"Did you mean {near[0]}?")
-
-
-def _check_engine_arguments(engine: Mapping[str, Any]) -> None:
-    """Catch what was meant for the scorer itself."""
-    if "gpus" in engine:
-        raise InputError("gpus is an argument of predict, not of Scorer.")
-    own = (
-        "prompt",
-        "task",
-        "langs",
-        "backend",
-        "decode",
-        "fallback",
-        "samples",
-        "structured",
-        "cache",
-        "revision",
-        "offline",
-        "record",
-    )
-    for name in engine:
-        if near := difflib.get_close_matches(name, own, n=1, cutoff=0.8):
-            raise InputError(f"{name!r} is no argument of Scorer.", hint=f"Did you mean {near[0]!r}?")
 
 
 def _batched(items: Iterable[_T], size: int) -> Iterator[list[_T]]:

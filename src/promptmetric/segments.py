@@ -9,17 +9,9 @@ from dataclasses import replace
 from promptmetric.decoding import Decode, read_answer
 from promptmetric.decoding.expected import LabelReader
 from promptmetric.decoding.likelihood import normalise, per_token
+from promptmetric.questions import Completion, LabelLogprobs, Likelihood
 from promptmetric.scale import Scale
-from promptmetric.types import (
-    Completion,
-    LabelLogprobs,
-    Likelihood,
-    Prediction,
-    Sample,
-    SampledAnswer,
-    Segment,
-    mean,
-)
+from promptmetric.types import Prediction, Sample, SampledAnswer, Segment, mean
 
 LITTLE_MASS = 0.5
 """Where the labels hold less of the probability than this, the model would rather have written something else."""

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from promptmetric.types import (
+from promptmetric.questions import (
     Answer,
     Completion,
     LabelLogprobs,

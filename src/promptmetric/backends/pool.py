@@ -27,7 +27,7 @@ from typing import Any
 
 from promptmetric.backends.base import AlikeForAllKinds, Backend, Fingerprint, answer
 from promptmetric.errors import BackendError, InputError, PromptmetricError
-from promptmetric.types import Question
+from promptmetric.questions import Question
 
 logger = logging.getLogger("promptmetric")
 

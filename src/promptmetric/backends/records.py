@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from promptmetric.types import (
+from promptmetric.questions import (
     Answer,
     Completion,
     LabelLogprobs,

@@ -20,12 +20,7 @@ from typing import Any, TextIO
 from promptmetric.backends.base import AlikeForAllKinds, Backend, Fingerprint, answer
 from promptmetric.backends.records import answer_fields, question_fields, read_answer, read_prompt, read_question
 from promptmetric.errors import BackendError, InputError
-from promptmetric.types import (
-    Answer,
-    Prompt,
-    Question,
-    Request,
-)
+from promptmetric.questions import Answer, Prompt, Question, Request
 
 _DECODING = ("max_tokens", "temperature", "seed")
 

@@ -11,7 +11,7 @@ from typing import Any
 from promptmetric.backends.batches import common_prefix
 from promptmetric.backends.tries import Node, grow
 from promptmetric.errors import BackendError
-from promptmetric.types import Message, Prompt
+from promptmetric.questions import Message, Prompt
 
 logger = logging.getLogger("promptmetric")
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import gc
-import hashlib
 import logging
 import math
-import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,8 +17,8 @@ from promptmetric.backends.base import Fingerprint, described
 from promptmetric.backends.batches import deal
 from promptmetric.backends.tokens import PromptTokenizer
 from promptmetric.backends.tries import read
-from promptmetric.errors import BackendError, MissingExtraError, ModelUnavailableError
-from promptmetric.types import (
+from promptmetric.errors import BackendError, MissingExtraError
+from promptmetric.questions import (
     Answer,
     Completion,
     LabelLogprobs,
@@ -39,6 +36,7 @@ try:
 except ImportError as error:
     raise MissingExtraError("the transformers engine (torch and transformers)", "transformers") from error
 
+from promptmetric.backends.loading import best_dtype, explained, progress_bars_on_terminals_only, revision_of  # noqa: E402 - needs torch
 from promptmetric.backends.reading import PrefixReader, float32_head  # noqa: E402 - needs torch
 
 _A = TypeVar("_A", bound=Answer)
@@ -50,9 +48,6 @@ _CALL_ON_CPU, _CALL_ON_GPU = 32, 1024
 
 _STOP_TOKENS = 32
 """A stop text is looked for in this many tokens at the end of an answer."""
-
-_HASHED_WHOLE = 16 * 2**20
-_PIECES, _PIECE = 1024, 2**16  # of larger files: no tensor of a layer is so small that all of them miss it
 
 
 class TransformersBackend:
@@ -100,7 +95,7 @@ class TransformersBackend:
                 load.setdefault("quantization_config", transformers.GgufConfig(dequantize=True))
         else:
             load.setdefault("use_safetensors", True)
-        with _explained(str(model)), progress_bars_on_terminals_only():
+        with explained(str(model)), progress_bars_on_terminals_only():
             self._tokenizer = transformers.AutoTokenizer.from_pretrained(**source, padding_side="left")
             self._model = transformers.AutoModelForCausalLM.from_pretrained(**source, **load)
         if "device_map" not in load:
@@ -313,75 +308,7 @@ class TransformersBackend:
         return Completion(text, "length" if end is None else "stop", prompt_tokens)
 
 
-def best_dtype(device: str) -> torch.dtype:
-    """bfloat16 where the device computes in it, else float32 (CPU) or float16 (CUDA)."""
-    if device == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
-    native = torch.cpu.get_capabilities()
-    return torch.bfloat16 if native.get("avx512_bf16") or native.get("amx_bf16") else torch.float32
-
-
 def _eos_ids(model: Any, tokenizer: Any) -> list[int]:
     configured = model.generation_config.eos_token_id if model.generation_config else None
     ids = configured if isinstance(configured, list) else [configured]
     return sorted({token for token in (*ids, tokenizer.eos_token_id) if token is not None})
-
-
-def revision_of(model: Any, path: Path | None, revision: str | None) -> str:
-    """What tells a model's weights from others: the hub's commit, or a hash of the files."""
-    if path is None:
-        return getattr(model.config, "_commit_hash", None) or revision or "unknown"
-    if revision and revision.startswith("sha256:"):
-        return revision
-    return " ".join(part for part in (revision, f"sha256:{_digest(path)}") if part)
-
-
-def _digest(path: Path) -> str:
-    """Hash of a model's files, of very large ones by size and pieces all over them: seconds instead of minutes."""
-    digest = hashlib.sha256()
-    for file in [path] if path.is_file() else sorted(item for item in path.iterdir() if item.is_file()):
-        size = file.stat().st_size
-        digest.update(f"{file.name}\0{size}\0".encode())
-        with file.open("rb") as content:
-            if size <= _HASHED_WHOLE:
-                digest.update(content.read())
-                continue
-            for place in range(_PIECES):
-                content.seek((size - _PIECE) * place // (_PIECES - 1))
-                digest.update(content.read(_PIECE))
-    return digest.hexdigest()[:16]
-
-
-@contextmanager
-def _explained(model: str) -> Iterator[None]:
-    """Turn the many ways a model can fail to load into one error with a way out."""
-    try:
-        yield
-    except ImportError as error:
-        if "gguf" in str(error).lower():
-            raise MissingExtraError("the GGUF reader", "cpu") from error
-        raise ModelUnavailableError(
-            f"{model}: loading it needs another package: {error}", hint="Install what the message names."
-        ) from error
-    except Exception as error:  # the readers of foreign files raise whatever they stumble over
-        first_line = (str(error).strip() or type(error).__name__).split("\n")[0]
-        raise ModelUnavailableError(
-            f"{model}: cannot be loaded: {first_line}",
-            hint="Name a hub id this machine can fetch, a folder with config.json, tokenizer and safetensors files "
-            "(fetched elsewhere with `hf download`), or a .gguf file; `promptmetric models list` prints presets. "
-            "Pickled weights are read only in Python, with Scorer(…, use_safetensors=False).",
-        ) from error
-
-
-@contextmanager
-def progress_bars_on_terminals_only() -> Iterator[None]:
-    from transformers.utils import logging as hf_logging
-
-    enabled = hf_logging.is_progress_bar_enabled()
-    if not sys.stderr.isatty():
-        hf_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if enabled:
-            hf_logging.enable_progress_bar()

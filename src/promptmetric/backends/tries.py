@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from promptmetric.types import LabelLogprobs
+from promptmetric.questions import LabelLogprobs
 
 Tokens = tuple[int, ...]
 

@@ -20,7 +20,7 @@ from promptmetric.backends.base import Fingerprint, described
 from promptmetric.backends.tokens import PromptTokenizer
 from promptmetric.backends.tries import Visit, read
 from promptmetric.errors import BackendError, MissingExtraError, ModelUnavailableError, PromptmetricError
-from promptmetric.types import Completion, LabelLogprobs, LabelRequest, Likelihood, LikelihoodRequest, Request
+from promptmetric.questions import Completion, LabelLogprobs, LabelRequest, Likelihood, LikelihoodRequest, Request
 
 # vLLM reads these on import: it would log at length, to stdout, and report its use to its makers.
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -38,7 +38,7 @@ try:
 except ImportError as error:
     raise MissingExtraError("the vLLM engine", "vllm") from error
 
-from promptmetric.backends.transformers import best_dtype, revision_of  # noqa: E402 - vLLM brings torch
+from promptmetric.backends.loading import best_dtype, revision_of  # noqa: E402 - vLLM brings torch
 
 _HARMLESS = (
     "dtype",

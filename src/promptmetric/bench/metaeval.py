@@ -7,23 +7,20 @@ import itertools
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 
 from promptmetric import stats
 from promptmetric.bench.controls import CONTROLS, control_scores
 from promptmetric.bench.measures import MEASURES, check_measures, grouping_of, measure, resample, usual_measures
+from promptmetric.bench.results import Correction, Difference, Measured, MetaEvaluation, MetricResult
 from promptmetric.datasets import EvalSet, MetricScores, read_scores
 from promptmetric.datasets.files import counted
 from promptmetric.errors import InputError
 from promptmetric.execution import Progress
-from promptmetric.stats import Comparison, Interval, Missing, Statistic, bootstrap
+from promptmetric.stats import Comparison, Missing, Statistic, bootstrap
 from promptmetric.stats.base import Floats, Grouping
 from promptmetric.stats.permutation import Exchange
-
-Correction = Literal["none", "holm"]
 
 TESTED = (
     "kendall-item",
@@ -42,102 +39,6 @@ COMPARISONS = 2.5e9
 
 FEW_SEGMENTS = 30
 """Segments below which a bootstrap of segments is not to be trusted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A measure of one metric. `interval` is None where the measure has none."""
-
-    statistic: Statistic
-    interval: Interval | None
-
-
-@dataclass(frozen=True)
-class MetricResult:
-    """What was found of one metric.
-
-    Attributes:
-        name: the metric.
-        is_control: whether it is one of the controls.
-        measures: by name.
-        tie_rate: share of pairs within the tested measure's groups to which the metric gives one score.
-        rank: its cluster in the greedy ranking of WMT, from 1; None where it was not tested.
-        beaten_by: how many others are significantly better; 0 is the best cluster in the sense of PrExMe.
-        notes: what its file says or lacks.
-    """
-
-    name: str
-    is_control: bool
-    measures: dict[str, Measured]
-    tie_rate: Statistic
-    rank: int | None
-    beaten_by: int | None
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A tested pair: the first metric has the higher value.
-
-    Attributes:
-        better, worse: the metrics.
-        delta: difference of the tested measure.
-        interval: 95 %, by paired bootstrap: both metrics are computed on the same draws. None where there is none.
-        p: one-sided.
-        adjusted: p after Holm's correction for all pairs, doubled first: the data chose the direction.
-    """
-
-    better: str
-    worse: str
-    delta: float
-    interval: Interval | None
-    p: float
-    adjusted: float
-
-
-@dataclass(frozen=True)
-class MetaEvaluation:
-    """A set, the metrics from best to worst by the tested measure, and the tests.
-
-    Attributes:
-        name: of the set.
-        aspect: of the judgments.
-        langs: the language pair, where there is one.
-        judgments, systems, segments: how many there are.
-        measures: the names, in order.
-        tested: the measure by which metrics are ordered and tested.
-        test: what test that was, in words, with its draws.
-        alpha: the significance level of the clusters.
-        correction: of the p-values that clusters rest on.
-        draws: bootstrap draws, and permutations where these are drawn.
-        seed: of both.
-        human_ties: share of tied pairs among the human scores, by grouping.
-        chance: what a metric that knows nothing reaches, by measure.
-        ceiling: what one rater reaches against the rest, by measure; empty where ratings are not known.
-        metrics: the results.
-        differences: every pair of metrics.
-        notes: what else has to be said.
-    """
-
-    name: str
-    aspect: str
-    langs: str | None
-    judgments: int
-    systems: int
-    segments: int
-    measures: tuple[str, ...]
-    tested: str
-    test: str
-    alpha: float
-    correction: Correction
-    draws: int
-    seed: int
-    human_ties: dict[Grouping, Statistic]
-    chance: dict[str, float]
-    ceiling: dict[str, Statistic]
-    metrics: tuple[MetricResult, ...]
-    differences: tuple[Difference, ...]
-    notes: tuple[str, ...] = field(default=())
 
 
 def read_metrics(

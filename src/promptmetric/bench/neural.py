@@ -140,7 +140,7 @@ class _Loaded(NamedTuple):
 def _load(model: str, kind: str, device: str | None, offline: bool, tuned_layer: int | None = None) -> _Loaded:
     """Load tokenizer and model, from safetensors in float32, without the layers above the tuned one."""
     torch, transformers = library("torch"), library("transformers")
-    from promptmetric.backends.transformers import revision_of
+    from promptmetric.backends.loading import revision_of
 
     device = _usable(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     path = Path(model).expanduser()
@@ -196,7 +196,7 @@ def _loading_explained(model: str) -> Iterator[None]:
     """One error with a way out, and no report of weights that are left out on purpose."""
     from transformers.utils import logging as hf_logging
 
-    from promptmetric.backends.transformers import progress_bars_on_terminals_only
+    from promptmetric.backends.loading import progress_bars_on_terminals_only
 
     verbosity = hf_logging.get_verbosity()
     hf_logging.set_verbosity_error()

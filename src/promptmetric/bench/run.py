@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
-import json
 import logging
 import math
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from promptmetric import __version__
 from promptmetric.backends import Backend, is_recording, is_server, open_backend
 from promptmetric.bench.baselines import baseline_scores, library_versions
 from promptmetric.bench.controls import CONTROLS
-from promptmetric.bench.metaeval import MetaEvaluation, affordable, meta_evaluate, read_metrics, usual_tested
+from promptmetric.bench.kept import digest, file_name, floats, read_kept, state_of, texts_of, write_kept
+from promptmetric.bench.metaeval import affordable, meta_evaluate, read_metrics, usual_tested
+from promptmetric.bench.results import NotRun, Scored, SetResult, SuiteResult
 from promptmetric.bench.suite import Cell, Run, SetUse, Suite, cells_of
 from promptmetric.datasets import EvalSet, MetricScores, load_set
 from promptmetric.errors import BackendError, InputError, PromptmetricError
@@ -31,65 +28,6 @@ logger = logging.getLogger("promptmetric")
 
 MOST_TESTED = 24
 """Metrics that are tested against each other; of a larger grid only the best so many."""
-
-
-@dataclass(frozen=True)
-class Scored:
-    """One column of scores, from a cell, a baseline or a file.
-
-    Attributes:
-        label: how it is called in tables.
-        scores: one a row of the set.
-        statuses: how many segments have each status; empty where that is not known.
-        signature: what pins the scores.
-        cell: what was asked; None for baselines and files.
-        notes: what else has to be said.
-    """
-
-    label: str
-    scores: list[float]
-    statuses: dict[str, int]
-    signature: str
-    cell: Cell | None = None
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class SetResult:
-    """What was found on one set by one aspect.
-
-    Attributes:
-        title: of the run.
-        use: the set's name in the suite, and how it is cut.
-        evalset: the part of the set that was scored.
-        whole: how many segments and rows the whole set has.
-        scored: everything that was scored.
-        found: its evaluation; what holds no scores is not in it.
-    """
-
-    title: str
-    use: SetUse
-    evalset: EvalSet
-    whole: tuple[int, int]
-    scored: tuple[Scored, ...]
-    found: MetaEvaluation
-
-
-@dataclass(frozen=True)
-class NotRun:
-    """Something that could not be measured, and why."""
-
-    what: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class SuiteResult:
-    """Everything that came of a suite."""
-
-    suite: Suite
-    sets: tuple[SetResult, ...]
-    not_run: tuple[NotRun, ...]
 
 
 @dataclass(frozen=True)
@@ -270,7 +208,7 @@ class _Engine:
     def __init__(self, model: str, folder: Path, *, gpus: int, offline: bool) -> None:
         preset = find_model(model)
         self._model = preset.hub_id if preset and model == preset.name != EMBEDDED_MODEL else model
-        self._record = None if is_recording(self._model, "auto") else folder / "answers" / f"{_file_name(model)}.jsonl"
+        self._record = None if is_recording(self._model, "auto") else folder / "answers" / f"{file_name(model)}.jsonl"
         self._options = {"gpus": gpus, "offline": offline}
         self._backend: Backend | None = None
         self._refused: BackendError | None = None
@@ -304,10 +242,10 @@ def _score_cell(
 ) -> Scored:
     content = get_prompt(cell.prompt).content_hash
     evalset = job.evalset
-    asked = [cell.model, _state(cell.model), cell.prompt, content, cell.decode]
-    identity = [*asked, evalset.task, evalset.langs, _texts(evalset)]
-    path = folder / "scores" / f"{_digest(identity)}.json"
-    kept = _read(path, {"signature": str, "statuses": dict}, len(evalset.rows))
+    asked = [cell.model, state_of(cell.model), cell.prompt, content, cell.decode]
+    identity = [*asked, evalset.task, evalset.langs, texts_of(evalset)]
+    path = folder / "scores" / f"{digest(identity)}.json"
+    kept = read_kept(path, {"signature": str, "statuses": dict}, len(evalset.rows))
     if kept is None:
         logger.info("%s: %s, %d hypotheses", job.use.name, _label(cell), len(evalset.rows))
         scorer = Scorer(
@@ -326,8 +264,8 @@ def _score_cell(
             "statuses": _statuses(prediction),
             "signature": prediction.signature,
         }
-        _write(path, kept)
-    return Scored(_label(cell), _floats(kept["scores"]), kept["statuses"], kept["signature"], cell)
+        write_kept(path, kept)
+    return Scored(_label(cell), floats(kept["scores"]), kept["statuses"], kept["signature"], cell)
 
 
 def _statuses(prediction: Prediction) -> dict[str, int]:
@@ -339,9 +277,9 @@ def _statuses(prediction: Prediction) -> dict[str, int]:
 
 def _baselines(job: _Job, folder: Path, batch_size: int, not_run: list[NotRun], *, offline: bool) -> Iterator[Scored]:
     for name in job.baselines:
-        identity = ["baseline", name, library_versions(name), job.evalset.langs, _texts(job.evalset)]
-        path = folder / "scores" / f"{_digest(identity)}.json"
-        kept = _read(path, {"signature": str, "notes": list}, len(job.evalset.rows))
+        identity = ["baseline", name, library_versions(name), job.evalset.langs, texts_of(job.evalset)]
+        path = folder / "scores" / f"{digest(identity)}.json"
+        kept = read_kept(path, {"signature": str, "notes": list}, len(job.evalset.rows))
         if kept is None:
             try:
                 found = baseline_scores(name, job.evalset.samples(), batch_size=batch_size, offline=offline)
@@ -351,8 +289,8 @@ def _baselines(job: _Job, folder: Path, batch_size: int, not_run: list[NotRun], 
                 continue
             scores = [None if math.isnan(score) else score for score in found.scores]
             kept = {"scores": scores, "signature": found.signature, "notes": list(found.notes)}
-            _write(path, kept)
-        yield Scored(name, _floats(kept["scores"]), {}, kept["signature"], notes=tuple(kept["notes"]))
+            write_kept(path, kept)
+        yield Scored(name, floats(kept["scores"]), {}, kept["signature"], notes=tuple(kept["notes"]))
 
 
 def _imported(
@@ -400,48 +338,3 @@ def _evaluate(
             not_run.append(NotRun(f"the evaluation on {job.use.name} by {aspect}", str(error)))
         else:
             yield SetResult(job.run.title, job.use, job.evalset, whole, tuple(columns), found)
-
-
-def _state(model: str) -> list[list[int]]:
-    """Size and time of a local model's or recording's files, so that scores of an older state are not taken for its."""
-    path = Path(model).expanduser()
-    files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path] if path.is_file() else []
-    return [[file.stat().st_size, file.stat().st_mtime_ns] for file in files]
-
-
-def _texts(evalset: EvalSet) -> str:
-    return _digest([[row.src, row.hyp, row.refs[:1]] for row in evalset.rows])
-
-
-def _digest(content: Any) -> str:
-    return hashlib.sha256(json.dumps([__version__, content], ensure_ascii=True).encode()).hexdigest()[:24]
-
-
-def _file_name(model: str) -> str:
-    """A readable name that differs where the models do."""
-    return f"{re.sub(r'[^A-Za-z0-9.-]+', '-', model).strip('-')[-60:]}-{_digest(model)[:8]}"
-
-
-def _read(path: Path, fields: Mapping[str, type], rows: int) -> dict[str, Any] | None:
-    """What was kept of a finished cell. A file that does not hold what it should counts as not there."""
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
-    if not isinstance(found, dict) or not all(isinstance(found.get(name), kind) for name, kind in fields.items()):
-        return None
-    scores = found.get("scores")
-    if not isinstance(scores, list) or len(scores) != rows:
-        return None
-    return found if all(score is None or isinstance(score, int | float) for score in scores) else None
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    """In one step, so that a crash leaves the whole file or none."""
-    scratch = path.with_suffix(".part")
-    scratch.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
-    scratch.replace(path)
-
-
-def _floats(values: Sequence[float | None]) -> list[float]:
-    return [math.nan if value is None else value for value in values]

@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 
 from promptmetric.errors import InputError
+from promptmetric.questions import LabelLogprobs
 from promptmetric.scale import LabelScale, NumericScale, Scale
-from promptmetric.types import Distribution, LabelLogprobs
+from promptmetric.types import Distribution
 
 MOST_LABELS = 1001
 MOST_UNREAD = 0.01

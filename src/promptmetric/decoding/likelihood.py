@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from promptmetric.types import Likelihood
+from promptmetric.questions import Likelihood
 
 
 def per_token(answer: Likelihood, unconditional: Likelihood | None = None) -> float:

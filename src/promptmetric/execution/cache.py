@@ -19,7 +19,7 @@ from promptmetric.backends.base import Fingerprint
 from promptmetric.backends.embedded import cache_folder
 from promptmetric.backends.records import answer_fields, question_key, read_answer
 from promptmetric.errors import InputError, PromptmetricError
-from promptmetric.types import Answer, Question
+from promptmetric.questions import Answer, Question
 
 logger = logging.getLogger("promptmetric")
 

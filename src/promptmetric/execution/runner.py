@@ -8,7 +8,7 @@ from typing import Any
 
 from promptmetric.backends.base import Backend, answer
 from promptmetric.execution.cache import AnswerCache
-from promptmetric.types import Answer, Question
+from promptmetric.questions import Answer, Question
 
 Ask = Callable[[Mapping[int, Question]], Iterator[tuple[int, Any]]]
 """Takes questions of one kind by any integer key; yields each key with its answer, in the order in which they come."""

@@ -13,8 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from promptmetric.errors import PromptError
 from promptmetric.prompts.languages import LanguagePair, language_name
 from promptmetric.prompts.templates import fill, placeholders
+from promptmetric.questions import Message
 from promptmetric.scale import LikelihoodScale, Scale
-from promptmetric.types import Message, Sample, Task
+from promptmetric.types import Sample, Task
 
 PLACEHOLDERS = {
     "src": "the source text",

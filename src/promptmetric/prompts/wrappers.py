@@ -9,7 +9,7 @@ from importlib.resources import files
 from pydantic import BaseModel, ConfigDict
 
 from promptmetric.prompts.templates import fill
-from promptmetric.types import Message
+from promptmetric.questions import Message
 
 
 class Wrapper(BaseModel):

@@ -12,8 +12,7 @@ from statistics import median
 from typing import Any
 
 from promptmetric import __version__
-from promptmetric.bench.metaeval import Difference, MetaEvaluation, MetricResult
-from promptmetric.bench.run import Scored, SetResult, SuiteResult
+from promptmetric.bench.results import Difference, MetaEvaluation, MetricResult, Scored, SetResult, SuiteResult
 from promptmetric.datasets.files import counted
 from promptmetric.errors import PromptmetricError
 from promptmetric.report.figures import save_figure

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from promptmetric.bench.metaeval import MetaEvaluation, MetricResult
+from promptmetric.bench.results import MetaEvaluation, MetricResult
 from promptmetric.errors import MissingExtraError
 
 MOST_SHOWN = 30

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from promptmetric.bench.controls import CONTROLS
 from promptmetric.bench.measures import MEASURES
-from promptmetric.bench.metaeval import Measured, MetaEvaluation, MetricResult
+from promptmetric.bench.results import Measured, MetaEvaluation, MetricResult
 from promptmetric.datasets.files import counted
 from promptmetric.report.tables import latex_table, markdown_table, table
 

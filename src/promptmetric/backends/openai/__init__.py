@@ -28,7 +28,7 @@ from promptmetric.backends.openai.threads import at_once
 from promptmetric.backends.openai.tokenids import EMPTY_PROMPT, TokenIds
 from promptmetric.backends.openai.toplists import read_top
 from promptmetric.errors import BackendError, InputError
-from promptmetric.types import (
+from promptmetric.questions import (
     Completion,
     LabelLogprobs,
     LabelRequest,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from promptmetric.types import Completion, Prompt
+from promptmetric.questions import Completion, Prompt
 
 ONE_TOKEN: dict[str, Any] = {"max_tokens": 1, "temperature": 0.0}
 """For questions whose answer itself is not wanted."""

@@ -13,7 +13,7 @@ from promptmetric.backends import tries
 from promptmetric.backends.openai.http import JsonServer
 from promptmetric.backends.openai.protocol import ONE_TOKEN, defused, prompt_fields, unfloored
 from promptmetric.backends.tokens import with_answer
-from promptmetric.types import LabelLogprobs, LabelRequest, Likelihood, LikelihoodRequest, Prompt
+from promptmetric.questions import LabelLogprobs, LabelRequest, Likelihood, LikelihoodRequest, Prompt
 
 MOST_IDS = 128
 """Token ids whose probabilities vLLM tells in one answer."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from promptmetric.backends.tries import LEAST_SHARE
 from promptmetric.errors import BackendError
-from promptmetric.types import LabelLogprobs
+from promptmetric.questions import LabelLogprobs
 
 
 def read_top(top: Sequence[tuple[str, float]], labels: Sequence[str]) -> LabelLogprobs:
