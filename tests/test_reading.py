@@ -18,6 +18,7 @@ pytestmark = pytest.mark.engine
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from promptmetric.backends import tries  # noqa: E402
 from promptmetric.backends.reading import PrefixReader, float32_head  # noqa: E402
 from promptmetric.backends.tokens import PromptTokenizer  # noqa: E402
 from promptmetric.backends.transformers import TransformersBackend  # noqa: E402
@@ -208,6 +209,36 @@ def test_a_shared_prefix_is_computed_once(backend: Any, monkeypatch: pytest.Monk
     list(backend.read_labels(requests, 16))
     one_by_one = sum(len(backend._tokens.encode(request.prompt)) for request in requests)
     assert computed < 0.5 * one_by_one
+
+
+def test_a_continuation_is_computed_once(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = tuple(map(str, range(101)))
+    paths = [backend._tokens.continuation(label) for label in labels]
+    longest = max(map(len, paths))
+    inner = [len({path[:depth] for path in paths if len(path) > depth}) for depth in range(longest)]
+    plain_follow, widths = backend._reader.follow, []
+
+    def counting(cache: Any, lengths: Any, filled: int, tokens: Any) -> Any:
+        widths.append(max(map(len, tokens)))
+        return plain_follow(cache, lengths, filled, tokens)
+
+    monkeypatch.setattr(backend._reader, "follow", counting)
+    monkeypatch.setattr(tries, "LEAST_SHARE", 1e-30)
+    list(backend.read_labels([LabelRequest(prompt, labels) for prompt in prompts()[:3]]))
+    goes_on = backend._reader.can_follow(len(backend._tokens.encode(prompts()[0])) + 32)
+    assert widths == (inner[1:] if goes_on else [])
+
+
+def test_continuations_that_outgrow_the_window_are_read_all_the_same(
+    backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = [LabelRequest(prompt, LABELS) for prompt in prompts()[:2]]
+    expected = [answer.logprobs for _, answer in sorted(backend.read_labels(requests))]
+    allowed = iter([False, True, True, True])
+    monkeypatch.setattr(backend._reader, "can_follow", lambda longest: next(allowed))
+    found = [answer.logprobs for _, answer in sorted(backend.read_labels(requests))]
+    for one, other in zip(found, expected, strict=True):
+        assert one == pytest.approx(other, abs=1e-3)
 
 
 def test_over_long_prompts_are_reported_with_their_overflow(backend: Any) -> None:

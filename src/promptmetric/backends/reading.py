@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 import transformers
 
 from promptmetric.backends.batches import common_prefix
-from promptmetric.backends.tries import Visit
+from promptmetric.backends.tries import Tokens, Visit
 
 _MOST_LOGITS = 2**27
 """Logits computed at once where a whole text is scored: half a GiB in float32."""
@@ -52,17 +53,19 @@ class PrefixReader:
         """The log-probability of each sequence from its start on. `shared` is below every start."""
         prefix = self._prefix(list(sequences[0][:shared])) if self._shares else None
         shared = shared if self._shares else 0
+        first = min(starts) - 1 - shared  # the place after which the first wanted token comes: no logits before it
         longest = max(map(len, sequences)) - shared
         vocabulary = self._model.config.get_text_config().vocab_size
-        rows = max(1, _MOST_LOGITS // (longest * vocabulary))
-        for first in range(0, len(sequences), rows):
-            some = [sequence[shared:] for sequence in sequences[first : first + rows]]
-            logits, _ = self.forward(some, prefix, shared, keep=0)
+        rows = max(1, _MOST_LOGITS // ((longest - first) * vocabulary))
+        for begin in range(0, len(sequences), rows):
+            some = [sequence[shared:] for sequence in sequences[begin : begin + rows]]
+            logits, _ = self.forward(some, prefix, shared, keep=max(map(len, some)) - first)
             for row, tokens in enumerate(some):
-                start = starts[first + row] - shared
+                start = starts[begin + row] - shared
                 wanted = torch.tensor(tokens[start:], device=logits.device)
-                part = logits[row, start - 1 : len(tokens) - 1].float().log_softmax(-1)
-                yield float(part.gather(1, wanted[:, None]).double().sum())
+                part = logits[row, start - 1 - first : len(tokens) - 1 - first].float()
+                logprobs = part.gather(1, wanted[:, None])[:, 0] - part.logsumexp(-1)
+                yield float(logprobs.double().sum())
 
     def can_write(self, longest: int) -> bool:
         """Whether `write` is exact for sequences of up to this length."""
@@ -165,29 +168,29 @@ class PrefixReader:
         return output.logits, cache
 
     def follow(
-        self, cache: Any, lengths: Sequence[int], filled: int, paths: Sequence[Sequence[Sequence[int]]]
+        self,
+        cache: Any,
+        lengths: Sequence[int],
+        filled: int,
+        tokens: Sequence[Sequence[tuple[int, Sequence[int]]]],
     ) -> torch.Tensor:
-        """One pass over several continuations of every row side by side, none of which sees another.
+        """One pass that takes several continuations of every row a token further, side by side, each unseen by others.
 
         Args:
-            cache: keys and values of the rows, `filled` wide, to which those of the continuations are added.
+            cache: keys and values of the rows, `filled` wide, to which those of the tokens are added.
             lengths: how much of it is each row's own; what follows is padding or earlier continuations.
             filled: width of the cache.
-            paths: each row's continuations, as token ids.
+            tokens: each row's new tokens, with the columns of the cache that hold the continuation before them.
         """
-        flat = [[token for path in row for token in path] for row in paths]
-        width = max(map(len, flat))
-        ids = torch.tensor([[*row, *([0] * (width - len(row)))] for row in flat])
-        positions = torch.zeros(len(flat), width, dtype=torch.long)
-        seen = torch.zeros(len(flat), 1, width, filled + width, dtype=torch.bool)
+        width = max(map(len, tokens))
+        ids, positions = torch.zeros(2, len(tokens), width, dtype=torch.long)
+        seen = torch.zeros(len(tokens), 1, width, filled + width, dtype=torch.bool)
         for row, own in enumerate(lengths):
             seen[row, :, :, :own] = True  # for padding as well: a token that sees nothing is not a number
-            column = 0
-            for path in paths[row]:
-                for depth in range(len(path)):
-                    positions[row, column + depth] = own + depth
-                    seen[row, :, column + depth, filled + column : filled + column + depth + 1] = True
-                column += len(path)
+            for column, (token, before) in enumerate(tokens[row]):
+                ids[row, column] = token
+                positions[row, column] = own + len(before)
+                seen[row, :, column, [*before, filled + column]] = True
         dtype = self._model.dtype
         mask = torch.zeros(seen.shape, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)
         output = self._model(
@@ -214,13 +217,16 @@ class LabelVisits:
         self._shared = shared
         self._cache: Any = None
         self._filled = 0
+        self._columns: dict[tuple[int, Tokens], tuple[int, ...]] = {(row, ()): () for row in range(len(sequences))}
 
     def look(self, visits: list[Visit]) -> list[Mapping[int, float]]:
         """Log-probabilities of the wanted tokens after each visit's prompt and path."""
         if not visits[0][1]:
             return self._first(visits)
-        if self._reader.can_follow(self._filled + sum(len(path) for _, path, _ in visits)):
+        most = max(Counter(prompt for prompt, _, _ in visits).values())
+        if self._cache is not None and self._reader.can_follow(self._filled + most):
             return self._follow(visits)
+        self._cache = None  # what is not kept once cannot be gone on from
         return self._again(visits)
 
     def _first(self, visits: list[Visit]) -> list[Mapping[int, float]]:
@@ -230,15 +236,19 @@ class LabelVisits:
         return [_wanted(logits[prompt], tokens) for prompt, _, tokens in visits]
 
     def _follow(self, visits: list[Visit]) -> list[Mapping[int, float]]:
-        paths: list[list[Sequence[int]]] = [[] for _ in self._sequences]
+        """Each path is one token longer than one that was visited before, whose keys and values are kept."""
+        tokens: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in self._sequences]
         places: list[tuple[int, int]] = []
         for prompt, path, _ in visits:
-            paths[prompt].append(path)
-            places.append((prompt, sum(map(len, paths[prompt])) - 1))
-        logits = self._reader.follow(self._cache, [len(sequence) for sequence in self._sequences], self._filled, paths)
-        self._filled += max(sum(map(len, row)) for row in paths)
+            before = self._columns[prompt, path[:-1]]
+            places.append((prompt, len(tokens[prompt])))
+            self._columns[prompt, path] = (*before, self._filled + len(tokens[prompt]))
+            tokens[prompt].append((path[-1], before))
+        lengths = [len(sequence) for sequence in self._sequences]
+        logits = self._reader.follow(self._cache, lengths, self._filled, tokens)
+        self._filled += max(map(len, tokens))
         return [
-            _wanted(logits[row, column], tokens) for (row, column), (_, _, tokens) in zip(places, visits, strict=True)
+            _wanted(logits[row, column], wanted) for (row, column), (_, _, wanted) in zip(places, visits, strict=True)
         ]
 
     def _again(self, visits: list[Visit]) -> list[Mapping[int, float]]:
