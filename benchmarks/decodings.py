@@ -175,7 +175,7 @@ def main() -> None:
     parser.add_argument("--set", choices=SETS, action="append", help="default: all")
     parser.add_argument("--format", choices=FORMATS, action="append", help="default: all")
     parser.add_argument("--segments", type=int, help="segments drawn, instead of about 500 hypotheses' worth")
-    parser.add_argument("--batch-size", type=int, default=14)
+    parser.add_argument("--batch-size", type=int, default=48)
     parser.add_argument("--output", type=Path, help="also write the results as JSON lines")
     arguments = parser.parse_args()
     print("  ".join(f"{name:{width}}" for name, width in COLUMNS.items()).rstrip(), flush=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptmetric.backends.batches import common_prefix, deal
+from promptmetric.backends.batches import Batch, common_prefix, deal, gathered
 
 token = st.integers(0, 2)
 sequences = st.lists(st.lists(token, min_size=2, max_size=12), min_size=0, max_size=20)
@@ -66,3 +66,13 @@ def test_common_prefix(one: list[int], other: list[int]) -> None:
     length = common_prefix(one, other)
     assert one[:length] == other[:length]
     assert one[: length + 1] != other[: length + 1] or length == min(len(one), len(other))
+
+
+@given(st.lists(st.integers(1, 6), max_size=12), st.integers(1, 10))
+def test_gathered_batches_keep_their_order_and_fill_up(sizes: list[int], most: int) -> None:
+    batches = [Batch(tuple(range(size)), 0) for size in sizes]
+    groups = list(gathered(batches, most))
+    assert [batch for group in groups for batch in group] == batches
+    counts = [sum(len(batch.members) for batch in group) for group in groups]
+    assert all(count <= most or len(group) == 1 for count, group in zip(counts, groups, strict=True))
+    assert all(count + len(group[0].members) > most for count, group in zip(counts, groups[1:], strict=False))

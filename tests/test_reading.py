@@ -138,6 +138,21 @@ def test_greedy_text_equals_that_of_transformers(backend: Any, batch_size: int) 
         assert answers[position].text == expected
 
 
+def test_small_batches_are_written_on_together(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = [f"{number}. {source}" * 6 for number, source in enumerate(SOURCES * 2)]
+    asked = [(Message("user", f"{source}\n{h}"),) for source in sources for h in HYPOTHESES[:2]]
+    groups = []
+    if backend._reader.can_write(max(len(backend._tokens.encode(prompt)) for prompt in asked) + 8):
+        write = backend._reader.write
+        monkeypatch.setattr(
+            backend._reader, "write", lambda begun, *rest: groups.append(len(begun)) or write(begun, *rest)
+        )
+    together = [answer.text for _, answer in sorted(backend.generate([Request(prompt, 8) for prompt in asked]))]
+    apart = [next(iter(backend.generate([Request(prompt, 8)])))[1].text for prompt in asked]
+    assert together == apart
+    assert not groups or groups[0] > 1
+
+
 def test_what_is_drawn_depends_on_seed_and_prompt_alone(backend: Any) -> None:
     if not backend._reader.can_write(200):
         return  # a window shorter than the prompts: transformers' own generate draws by the batch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -81,6 +81,20 @@ def _cheapest_cuts(
         runs.append(cuts[end])
         end -= len(cuts[end][0].members)
     return runs[::-1]
+
+
+def gathered(batches: Sequence[Batch], most: int) -> Iterator[list[Batch]]:
+    """Neighbouring batches in groups of at most `most` sequences; a larger batch is a group of its own."""
+    group: list[Batch] = []
+    count = 0
+    for batch in batches:
+        count += len(batch.members)
+        if group and count > most:
+            yield group
+            group, count = [], len(batch.members)
+        group.append(batch)
+    if group:
+        yield group
 
 
 def common_prefix(one: list[int], other: list[int]) -> int:

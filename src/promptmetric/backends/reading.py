@@ -73,33 +73,35 @@ class PrefixReader:
 
     def write(
         self,
-        sequences: Sequence[list[int]],
-        shared: int,
+        begun: Sequence[tuple[Sequence[list[int]], int]],
         most: int,
         is_over: Callable[[list[int]], bool],
         temperature: float = 0.0,
         seed: int = 0,
     ) -> list[list[int]]:
-        """Continue sequences. What is drawn for one does not depend on the others in its batch.
+        """Continue sequences. What is drawn for one does not depend on the others.
 
         Args:
-            sequences: token ids, of which the first `shared` are equal.
-            shared: how many.
+            begun: groups of sequences of token ids, each with how many tokens at their beginning are equal. Groups are
+                begun one by one and written on together, since a step costs little more for many than for few.
             most: the most tokens to write.
             is_over: whether an answer ends with its last token.
             temperature: 0 takes the most probable token.
             seed: of the draws, together with the sequence itself.
 
         Returns:
-            The tokens written after each sequence.
+            The tokens written after each sequence, group by group.
         """
-        rows = [sequence[shared:] for sequence in sequences]
-        logits, cache = self.last(rows, self._prefix(list(sequences[0][:shared])), shared)
+        sequences = [sequence for group, _ in begun for sequence in group]
+        parts = [self._begin(group, shared) for group, shared in begun]
+        cache = _stacked([cache for _, cache, _ in parts])
+        logits = torch.cat([logits for logits, _, _ in parts])
+        real = torch.nn.utils.rnn.pad_sequence([row for _, _, real in parts for row in real], batch_first=True)
+        del parts
         draws = [_draws(sequence, seed) for sequence in sequences]
         chosen = _choose(logits, temperature, draws)
-        real = self._real(rows, shared)
-        answers: list[list[int]] = [[] for _ in rows]
-        alive = list(range(len(rows)))
+        answers: list[list[int]] = [[] for _ in sequences]
+        alive = list(range(len(sequences)))
         while True:
             for row, token in zip(alive, chosen.tolist(), strict=True):
                 answers[row].append(token)
@@ -125,6 +127,12 @@ class PrefixReader:
                 logits_to_keep=1,
             )
             chosen = _choose(output.logits[:, -1], temperature, draws)
+
+    def _begin(self, sequences: Sequence[list[int]], shared: int) -> tuple[torch.Tensor, Any, torch.Tensor]:
+        """The logits after each sequence, the cache, and which of its places hold tokens."""
+        rows = [sequence[shared:] for sequence in sequences]
+        logits, cache = self.last(rows, self._prefix(list(sequences[0][:shared])), shared)
+        return logits, cache, self._real(rows, shared)
 
     def _prefix(self, tokens: list[int]) -> Any:
         """The keys and values of a prefix, computed from where it differs from the last one."""
@@ -286,6 +294,21 @@ def _copies(cache: Any, count: int, length: int) -> Any:
         keys, values = (part[:, :, :length].expand(count, -1, -1, -1) for part in (layer.keys, layer.values))
         copies.update(keys, values, number)
     return copies
+
+
+def _stacked(caches: Sequence[Any]) -> Any:
+    """One cache with the rows of all, padded on the right to one width."""
+    if len(caches) == 1:
+        return caches[0]
+    width = max(cache.get_seq_length() for cache in caches)
+    stacked = transformers.DynamicCache()
+    for number, layers in enumerate(zip(*(cache.layers for cache in caches), strict=True)):
+        keys, values = (
+            torch.cat([torch.nn.functional.pad(part, (0, 0, 0, width - part.shape[2])) for part in parts])
+            for parts in zip(*((layer.keys, layer.values) for layer in layers), strict=True)
+        )
+        stacked.update(keys, values, number)
+    return stacked
 
 
 @contextmanager

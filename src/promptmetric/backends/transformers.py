@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from promptmetric.backends.base import Fingerprint, described
-from promptmetric.backends.batches import deal
+from promptmetric.backends.batches import Batch, deal, gathered
 from promptmetric.backends.tokens import PromptTokenizer
 from promptmetric.backends.tries import read
 from promptmetric.errors import BackendError, MissingExtraError
@@ -164,13 +164,13 @@ class TransformersBackend:
             longest = max(map(len, prompts.values())) + decoding[0]
             if self._reader.can_write(longest):
                 write = partial(self._write, prompts, decoding)
-                yield from self._in_batches(prompts, dict.fromkeys(prompts, 1), batch_size, write)
+                yield from self._in_batches(prompts, dict.fromkeys(prompts, 1), batch_size, write, gather=True)
             else:
                 group = sorted(prompts.items(), key=lambda item: len(item[1]), reverse=True)
                 yield from self._answer_group(group, batch_size, decoding)
 
     def _write(
-        self, prompts: Mapping[int, list[int]], decoding: _Decoding, members: Sequence[int], shared: int
+        self, prompts: Mapping[int, list[int]], decoding: _Decoding, batches: Sequence[Batch]
     ) -> list[Completion]:
         max_tokens, temperature, seed, stop = decoding
 
@@ -182,8 +182,9 @@ class TransformersBackend:
             end = self._tokenizer.decode(answer[-_STOP_TOKENS:])
             return any(part in end for part in stop)
 
-        sequences = [prompts[i] for i in members]
-        answers = self._reader.write(sequences, shared, max_tokens, is_over, temperature, seed)
+        members = [i for batch in batches for i in batch.members]
+        begun = [([prompts[i] for i in batch.members], batch.shared) for batch in batches]
+        answers = self._reader.write(begun, max_tokens, is_over, temperature, seed)
         return [self._completion(answer, len(prompts[i]), stop) for i, answer in zip(members, answers, strict=True)]
 
     def read_labels(
@@ -200,12 +201,14 @@ class TransformersBackend:
             else:
                 sequences[position] = tokens
 
-        def read_batch(members: Sequence[int], shared: int) -> list[LabelLogprobs]:
-            visits = self._reader.labels([sequences[i] for i in members], shared)
-            counts = [len(requests[i].labels) for i in members]
-            answers = read([self._tokens.tree(requests[i].labels)[0] for i in members], counts, visits.look)
+        def read_batch(batches: Sequence[Batch]) -> list[LabelLogprobs]:
+            (batch,) = batches
+            visits = self._reader.labels([sequences[i] for i in batch.members], batch.shared)
+            counts = [len(requests[i].labels) for i in batch.members]
+            answers = read([self._tokens.tree(requests[i].labels)[0] for i in batch.members], counts, visits.look)
             return [
-                replace(answer, prompt_tokens=len(sequences[i])) for i, answer in zip(members, answers, strict=True)
+                replace(answer, prompt_tokens=len(sequences[i]))
+                for i, answer in zip(batch.members, answers, strict=True)
             ]
 
         yield from self._in_batches(sequences, dict.fromkeys(sequences, 1), batch_size, read_batch)
@@ -225,8 +228,10 @@ class TransformersBackend:
                 sequences[position], starts[position] = tokens, start
         own = {i: len(sequences[i]) - starts[i] + 1 for i in sequences}
 
-        def score_batch(members: Sequence[int], shared: int) -> list[Likelihood]:
-            logprobs = self._reader.texts([sequences[i] for i in members], [starts[i] for i in members], shared)
+        def score_batch(batches: Sequence[Batch]) -> list[Likelihood]:
+            (batch,) = batches
+            members = batch.members
+            logprobs = self._reader.texts([sequences[i] for i in members], [starts[i] for i in members], batch.shared)
             return [Likelihood(logprob, own[i] - 1, starts[i]) for i, logprob in zip(members, logprobs, strict=True)]
 
         yield from self._in_batches(sequences, own, batch_size, score_batch)
@@ -236,21 +241,27 @@ class TransformersBackend:
         sequences: Mapping[int, list[int]],
         own: Mapping[int, int],
         batch_size: int,
-        compute: Callable[[Sequence[int], int], list[_A]],
+        compute: Callable[[Sequence[Batch]], list[_A]],
+        *,
+        gather: bool = False,
     ) -> Iterator[tuple[int, _A]]:
-        """Compute sequences in batches that share prefixes, smaller ones where the GPU's memory asks for them."""
+        """Compute sequences in batches that share prefixes, smaller ones where the GPU's memory asks for them.
+
+        With `gather`, small batches are computed several at a time; together they have at most `batch_size` members.
+        """
         if self._model is None:
             raise BackendError("the model was closed.")
         todo = list(sequences)
         while todo:
             overhead = _CALL_ON_GPU if self._model.device.type == "cuda" else _CALL_ON_CPU
-            batches = deal([sequences[i] for i in todo], [own[i] for i in todo], batch_size, overhead)
+            dealt = deal([sequences[i] for i in todo], [own[i] for i in todo], batch_size, overhead)
+            batches = [Batch(tuple(todo[i] for i in batch.members), batch.shared) for batch in dealt]
             done: set[int] = set()
-            for batch in batches:
-                members = [todo[i] for i in batch.members]
+            for group in gathered(batches, batch_size if gather else 1):
+                members = [i for batch in group for i in batch.members]
                 try:
                     with self._lock, torch.inference_mode(), float32_head(self._model):
-                        answers = compute(members, batch.shared)
+                        answers = compute(group)
                 except torch.OutOfMemoryError as error:
                     batch_size = self._smaller(batch_size, error)
                     break
