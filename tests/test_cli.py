@@ -352,7 +352,7 @@ def test_prompts_recommend() -> None:
     assert "zh-en" in text
     found = json.loads(run("prompts", "recommend", "-m", "x/y", "--format", "json").stdout)
     assert not found["measured"]
-    assert run("prompts", "recommend", "-m", "auto").stdout.startswith("demo-translation")
+    assert run("prompts", "recommend", "-m", "auto").stdout.startswith("likelihood-translation")
     assert run("prompts", "recommend", "-m", "x", "-l", "xx-yy").exit_code == 2
 
 

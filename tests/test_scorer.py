@@ -334,9 +334,27 @@ def test_a_recording_gets_the_prompt_of_its_model(record: Record) -> None:
     model = record(
         SAMPLES, ["Score: 1", "Score: 2", "Score: 3"], spec, langs=LanguagePair("en", "de"), model="smollm2-135m"
     )
-    scorer = Scorer(model, langs="en-de")
+    scorer = Scorer(model, langs="en-de", decode="text")
     assert scorer.prompt.id == "demo-translation"
     assert scorer.predict(SAMPLES).scores == [0.01, 0.02, 0.03]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "prompt", "decode"),
+    [
+        ({}, "likelihood-translation", "likelihood"),
+        ({"task": "summarization"}, "likelihood-summary", "likelihood"),
+        ({"decode": "likelihood-pmi"}, "likelihood-translation", "likelihood-pmi"),
+        ({"decode": "expected"}, "demo-translation", "expected"),
+        ({"samples": 3}, "demo-translation", "text"),
+    ],
+)
+def test_the_embedded_model_has_a_prompt_for_every_way_of_decoding(
+    arguments: dict[str, Any], prompt: str, decode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    scorer = Scorer("auto", **arguments)
+    assert (scorer.prompt.id, scorer.decode) == (prompt, decode)
+    assert (f"prompt {prompt}" in caplog.text) == prompt.startswith("demo"), "what was not measured is said aloud"
 
 
 def test_unnamed_languages_are_pointed_out(record: Record, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,12 +12,6 @@ from promptmetric.errors import InputError
 from promptmetric.prompts import PromptSpec
 from promptmetric.prompts.presets import models
 from promptmetric.scale import LabelScale, LikelihoodScale, NumericScale
-from promptmetric.types import Task
-
-LIKELIHOOD_PROMPTS: dict[Task, str] = {
-    "translation": "likelihood-translation",
-    "summarization": "likelihood-summary",
-}
 
 
 def decode_for(prompt: PromptSpec, decode: str, samples: int) -> Decode:
@@ -27,7 +21,7 @@ def decode_for(prompt: PromptSpec, decode: str, samples: int) -> Decode:
     if is_likelihood and not isinstance(prompt.scale, LikelihoodScale):
         raise InputError(
             f"decode={chosen!r} scores a text, and prompt {prompt.id} asks for a judgment.",
-            hint=f"Name no prompt, or one like {' or '.join(LIKELIHOOD_PROMPTS.values())}.",
+            hint="Name no prompt, or one like likelihood-translation or likelihood-summary.",
         )
     if not is_likelihood and isinstance(prompt.scale, LikelihoodScale):
         raise InputError(f"prompt {prompt.id} asks for no judgment.", hint="Take decode='likelihood'.")

@@ -13,7 +13,6 @@ from typing import Any, TypeVar, get_args
 
 from promptmetric import __version__
 from promptmetric.arguments import (
-    LIKELIHOOD_PROMPTS,
     check_engine_arguments,
     check_iterable,
     check_known,
@@ -124,7 +123,8 @@ class Scorer:
             )
         self._wants_cache = cache and record is None and not has_answers
         self._opened_cache: AnswerCache | None = None
-        self.prompt = self._choose_prompt(prompt, decode)
+        is_written = samples > 1 or structured  # which no other way of decoding is
+        self.prompt = self._choose_prompt(prompt, "text" if is_written and decode == "auto" else decode)
         self.decode = decode_for(self.prompt, decode, samples)
         self._choices = choices_for(self.prompt, self.decode) if structured else ()
 
@@ -268,12 +268,10 @@ class Scorer:
         self.close()
 
     def _choose_prompt(self, prompt: str | Path | PromptSpec | None, decode: str) -> PromptSpec:
-        if prompt is None and decode.startswith("likelihood"):
-            prompt = LIKELIHOOD_PROMPTS[self.task]
-        elif prompt is None:
+        if prompt is None:
             knows = self._lent is not None or is_recording(self.model, self._backend_name) or is_server(self.model)
             model = self._open(self._gpus).fingerprint().model if knows else self.model
-            recommendation = recommend(model, self.task, self.langs)
+            recommendation = recommend(model, self.task, self.langs, decode)
             say = logger.info if recommendation.measured else logger.warning
             say("prompt %s: %s", recommendation.prompt, recommendation.why)
             prompt = recommendation.prompt

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-import itertools
 import tomllib
 from collections.abc import Callable, Iterator
 from importlib.resources import files
@@ -59,7 +58,7 @@ class Run(_Part):
         models: names that `Scorer` takes.
         prompts: ids, patterns of ids (`prexme:zs/*`), TOML files, or `default` for the one chosen for the model.
         except_prompts: patterns of ids to leave out.
-        decodes: how to read answers.
+        decodes: how to get a score; `auto` as each prompt says, which is by text for most.
         baselines: established metrics to run beside the prompts.
     """
 
@@ -68,7 +67,7 @@ class Run(_Part):
     models: tuple[str, ...] = ()
     prompts: tuple[str, ...] = Field(default=(DEFAULT_PROMPT,), min_length=1)
     except_prompts: tuple[str, ...] = ()
-    decodes: tuple[Decode, ...] = Field(default=("text",), min_length=1)
+    decodes: tuple[Decode | Literal["auto"], ...] = Field(default=("auto",), min_length=1)
     baselines: tuple[BaselineName, ...] = ()
 
 
@@ -176,11 +175,25 @@ def cells_of(
         known_as: the name by which a prompt is chosen for a model, such as that of a recording's.
     """
     for model in run.models:
-        for prompt, decode in itertools.product(prompts_of(run, model, task, langs, known_as), run.decodes):
-            yield Cell(use, model, prompt, decode)
+        found: dict[Cell, None] = {}
+        for decode in run.decodes:
+            for prompt in prompts_of(run, model, task, langs, known_as, decode):
+                found[Cell(use, model, prompt, _own_decode(prompt) if decode == "auto" else decode)] = None
+        yield from found
 
 
-def prompts_of(run: Run, model: str, task: Task, langs: str | None, known_as: Callable[[str], str] = str) -> list[str]:
+def _own_decode(prompt: str) -> Decode:
+    return get_prompt(prompt).decode or "text"
+
+
+def prompts_of(
+    run: Run,
+    model: str,
+    task: Task,
+    langs: str | None,
+    known_as: Callable[[str], str] = str,
+    decode: str = "auto",
+) -> list[str]:
     """Ids and files of a run's prompts that suit a task, patterns resolved, in order and without repetitions.
 
     Raises:
@@ -190,7 +203,7 @@ def prompts_of(run: Run, model: str, task: Task, langs: str | None, known_as: Ca
     for pattern in run.prompts:
         if pattern == DEFAULT_PROMPT:
             pair = LanguagePair.parse(langs) if langs else None
-            found[recommend(known_as(model), task, pair).prompt] = None
+            found[recommend(known_as(model), task, pair, decode).prompt] = None
         elif "*" in pattern:
             matching = [name for name in prompt_ids() if fnmatch.fnmatchcase(name, pattern)]
             if not matching:

@@ -114,18 +114,27 @@ def find_model(name: str) -> Model | None:
     return None
 
 
-def recommend(name: str, task: Task = "translation", langs: LanguagePair | None = None) -> Recommendation:
+def recommend(
+    name: str, task: Task = "translation", langs: LanguagePair | None = None, decode: str = "auto"
+) -> Recommendation:
     """The prompt to use with a model, and whether that rests on a measurement of it.
 
     Args:
         name: preset name, hub id, or local folder.
         task: what is scored.
         langs: the language pair, where known.
+        decode: how the score is to be got; `auto` leaves that to the prompt.
     """
     model = find_model(name)
-    if model is not None and model.name == EMBEDDED_MODEL:
-        suffix = "translation" if task == "translation" else "summary"
-        return Recommendation(prompt=f"demo-{suffix}", why="the demonstration model's own prompt", measured=False)
+    is_embedded = model is not None and model.name == EMBEDDED_MODEL
+    suffix = "translation" if task == "translation" else "summary"
+    if decode.startswith("likelihood") or (is_embedded and decode == "auto"):
+        tried = "of the ways tried with the demonstration model, likelihood agreed best with humans"
+        why = tried if is_embedded else f"nothing was measured for {name}; likelihood has this one prompt"
+        return Recommendation(prompt=f"likelihood-{suffix}", why=why, measured=is_embedded)
+    if is_embedded:
+        why = "graded examples: asked without, the demonstration model mostly writes on"
+        return Recommendation(prompt=f"demo-{suffix}", why=why, measured=False)
     choice = _choice(model.name) if model else None
     if model is None or choice is None:
         general = _choice("any")
