@@ -97,6 +97,8 @@ def line(name: str, ours: Read, theirs: Read, texts: Sequence[str], plain: Seque
     ]
     masses = [abs(mine.mass - other.mass) for (_, mine), (_, other) in pairs]
     scores = [abs(mine - other) for (mine, _), (other, _) in pairs]
+    if not pairs:
+        raise SystemExit(f"{name}: no prompt was read by both.")
     differences = (max(labels), max(masses), max(scores), statistics.fmean(scores))
     same = sum(a == b for a, b in zip(texts, plain, strict=True))
     cells = "  ".join(f"{difference:9.1e}" for difference in differences)

@@ -223,6 +223,8 @@ def main() -> None:
             _print(measured(length, evalset), arguments.output)
             for row in rows(label, backend, evalset, task, formats, ask):
                 _print(measured(row, evalset), arguments.output)
+        if cache:
+            cache.close()
         backend.close()
 
 

@@ -19,7 +19,7 @@ from promptmetric.bench import baselines
 from promptmetric.bench import run as bench_run
 from promptmetric.bench.results import SuiteResult
 from promptmetric.bench.run import run_suite
-from promptmetric.bench.suite import Suite, cells_of, load_suite, shipped_suites
+from promptmetric.bench.suite import Run, SetUse, Suite, cells_of, load_suite, shipped_suites
 from promptmetric.cli import cli
 from promptmetric.errors import InputError
 from promptmetric.prompts import get_prompt, recommend
@@ -284,6 +284,23 @@ def test_shipped_suites_load_and_their_prompts_exist() -> None:
                 task = "summarization" if "summ" in use.name else "translation"
                 langs = None if task == "summarization" else use.name.rsplit("/", 1)[-1]
                 assert list(cells_of(run, use, task, langs))  # type: ignore[arg-type]
+
+
+def test_cells_take_the_prompt_and_the_decoding_that_suit_a_model() -> None:
+    def cells(**lists: Any) -> list[tuple[str, str]]:
+        run = Run(sets=(SetUse(name="x"),), models=("smollm2-135m", "tower-13b"), **lists)
+        return [(cell.prompt, cell.decode) for cell in cells_of(run, run.sets[0], "translation", "en-de")]
+
+    tower = recommend("tower-13b").prompt
+    assert cells() == [("likelihood-translation", "likelihood"), (tower, "text")]
+    graded = [("demo-translation", decode) for decode in ("text", "expected")]
+    assert cells(decodes=("text", "expected")) == [*graded, (tower, "text"), (tower, "expected")]
+    assert (
+        cells(prompts=("default", "demo-*"), except_prompts=("likelihood-*", "prexme:*"))
+        == [("demo-translation", "text")] * 2
+    )
+    both = cells(prompts=("prexme:zs/neutral/0..1*",), decodes=("text", "as-published"))[:4]
+    assert [decode for _, decode in both] == ["text", "as-published"] * 2, "a prompt's decodings stand together"
 
 
 def test_the_grid_of_phase_1_has_720_prompts() -> None:

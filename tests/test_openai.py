@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptmetric import Scorer
 from promptmetric.backends.openai import OpenAIBackend, http, tokenids
 from promptmetric.backends.openai.toplists import read_top
 from promptmetric.errors import BackendError, InputError
@@ -227,6 +228,12 @@ def test_servers_without_a_list_of_models(serve: Serve, connect: Connect) -> Non
     assert ask(connect(server, model="m"), turns("q"))[0].text == "Q"
     with pytest.raises(BackendError, match="404"):
         connect(server)
+
+
+def test_the_embedded_model_on_a_server_is_asked_for_text(serve: Serve) -> None:
+    server = serve(models=("smollm2-135m",))
+    with Scorer(f"{server.url}/v1", langs="en-de") as scorer:
+        assert (scorer.prompt.id, scorer.decode) == ("demo-translation", "text")
 
 
 def test_fingerprint(serve: Serve, connect: Connect) -> None:

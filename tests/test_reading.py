@@ -40,6 +40,9 @@ SHAPES: dict[str, Callable[[int], Any]] = {
     "windows in every other layer": lambda vocabulary: transformers.Gemma2Config(
         vocab_size=vocabulary, num_key_value_heads=2, sliding_window=24, head_dim=8, **SMALL
     ),
+    "wide window": lambda vocabulary: transformers.MistralConfig(
+        vocab_size=vocabulary, num_key_value_heads=2, sliding_window=224, **SMALL
+    ),
     "eager": lambda vocabulary: transformers.LlamaConfig(
         vocab_size=vocabulary, num_key_value_heads=2, attn_implementation="eager", **SMALL
     ),
@@ -247,13 +250,51 @@ def test_a_continuation_is_computed_once(backend: Any, monkeypatch: pytest.Monke
 def test_continuations_that_outgrow_the_window_are_read_all_the_same(
     backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    requests = [LabelRequest(prompt, LABELS) for prompt in prompts()[:2]]
+    monkeypatch.setattr(tries, "LEAST_SHARE", 1e-30)  # so that every level of the tree is visited
+    requests = [LabelRequest(prompt, ("1", "100", "1000", "2000")) for prompt in prompts()[:2]]
     expected = [answer.logprobs for _, answer in sorted(backend.read_labels(requests))]
     allowed = iter([False, True, True, True])
     monkeypatch.setattr(backend._reader, "can_follow", lambda longest: next(allowed))
     found = [answer.logprobs for _, answer in sorted(backend.read_labels(requests))]
     for one, other in zip(found, expected, strict=True):
         assert one == pytest.approx(other, abs=1e-3)
+
+
+class Deaf:
+    """A model that computes all logits whatever is asked for, as some do."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def __call__(self, logits_to_keep: Any = 0, **inputs: Any) -> Any:
+        return self._model(**inputs)
+
+
+def test_models_that_compute_all_logits_are_read_alike(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = [LabelRequest(prompt, LABELS) for prompt in prompts()]
+    texts = [LikelihoodRequest(prompt, text) for prompt in prompts() for text in ("one", "quite another text")]
+    expected = [answer.logprobs for _, answer in sorted(backend.read_labels(labels))]
+    likely = [answer.logprob for _, answer in sorted(backend.score_texts(texts))]
+    monkeypatch.setattr(backend._reader, "_model", Deaf(backend._model))
+    for (_, answer), logprobs in zip(sorted(backend.read_labels(labels)), expected, strict=True):
+        assert answer.logprobs == pytest.approx(logprobs, abs=1e-4)
+    assert [answer.logprob for _, answer in sorted(backend.score_texts(texts))] == pytest.approx(likely, abs=1e-4)
+
+
+def test_no_logits_are_computed_before_a_text(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    forward, kept = backend._reader.forward, []
+
+    def watching(rows: Any, prefix: Any, past: int, keep: Any) -> Any:
+        kept.append(keep)
+        return forward(rows, prefix, past, keep)
+
+    monkeypatch.setattr(backend._reader, "forward", watching)
+    request = LikelihoodRequest(prompts()[0], "a text")
+    list(backend.score_texts([request]))
+    assert kept[-1] == len(backend._tokens.continuation(request.text)) + 1
 
 
 def test_over_long_prompts_are_reported_with_their_overflow(backend: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -148,15 +149,19 @@ def test_memory_trouble_halves_the_batch(
 ) -> None:
     requests = [replace(request, temperature=temperature) for request in PROMPTS[:3]]
     expected = dict(backend.generate(requests, batch_size=1))
-    for where, name in ((backend, "_answer_batch"), (PrefixReader, "write")):
-        monkeypatch.setattr(where, name, small_only(getattr(where, name)))
+    batches = small_only(backend._answer_batch, len)
+    monkeypatch.setattr(backend, "_answer_batch", batches)
+    groups = small_only(backend._reader.write, lambda begun: sum(len(group) for group, _ in begun))
+    monkeypatch.setattr(PrefixReader, "write", lambda self, *arguments: groups(*arguments))
     assert dict(backend.generate(requests, batch_size=4)) == expected
     assert "batches of 1" in caplog.text
 
 
-def small_only(answer: Any) -> Any:
+def small_only(answer: Any, size: Callable[[Any], int]) -> Any:
+    """A double that runs out of memory with more than one prompt."""
+
     def run(*arguments: Any) -> Any:
-        if max(len(argument) for argument in arguments if isinstance(argument, list)) > 1:
+        if size(arguments[0]) > 1:
             raise torch.OutOfMemoryError
         return answer(*arguments)
 
@@ -246,7 +251,6 @@ def test_the_embedded_model_scores_and_says_what_it_is(
     assert "is a demonstration" in caplog.text
     assert "backend transformers" in caplog.text
     assert Signature.parse(prediction.signature).model == "smollm2-135m"
-    replayed = Scorer(record, prompt="demo-translation", langs="en-de").predict(
-        [{"src": "It is raining.", "mt": "Es regnet."}]
-    )
+    assert Signature.parse(prediction.signature).decode == "likelihood"
+    replayed = Scorer(record, langs="en-de").predict([{"src": "It is raining.", "mt": "Es regnet."}])
     assert replayed.scores == prediction.scores[:1]

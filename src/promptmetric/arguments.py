@@ -16,7 +16,7 @@ from promptmetric.scale import LabelScale, LikelihoodScale, NumericScale
 
 def decode_for(prompt: PromptSpec, decode: str, samples: int) -> Decode:
     """The way of decoding, checked against the prompt before a model loads."""
-    chosen: Any = (prompt.decode or "text") if decode == "auto" else decode
+    chosen: Any = prompt.decode if decode == "auto" else decode
     is_likelihood = chosen.startswith("likelihood")
     if is_likelihood and not isinstance(prompt.scale, LikelihoodScale):
         raise InputError(

@@ -271,6 +271,8 @@ class Scorer:
         if prompt is None:
             knows = self._lent is not None or is_recording(self.model, self._backend_name) or is_server(self.model)
             model = self._open(self._gpus).fingerprint().model if knows else self.model
+            if is_server(self.model) and decode == "auto":
+                decode = "text"  # few servers tell how likely a text is
             recommendation = recommend(model, self.task, self.langs, decode)
             say = logger.info if recommendation.measured else logger.warning
             say("prompt %s: %s", recommendation.prompt, recommendation.why)

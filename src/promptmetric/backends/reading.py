@@ -57,11 +57,11 @@ class PrefixReader:
         longest = max(map(len, sequences)) - shared
         vocabulary = self._model.config.get_text_config().vocab_size
         rows = max(1, _MOST_LOGITS // ((longest - first) * vocabulary))
-        for begin in range(0, len(sequences), rows):
-            some = [sequence[shared:] for sequence in sequences[begin : begin + rows]]
+        for place in range(0, len(sequences), rows):
+            some = [sequence[shared:] for sequence in sequences[place : place + rows]]
             logits, _ = self.forward(some, prefix, shared, keep=max(map(len, some)) - first)
             for row, tokens in enumerate(some):
-                start = starts[begin + row] - shared
+                start = starts[place + row] - shared
                 wanted = torch.tensor(tokens[start:], device=logits.device)
                 part = logits[row, start - 1 - first : len(tokens) - 1 - first].float()
                 logprobs = part.gather(1, wanted[:, None])[:, 0] - part.logsumexp(-1)
@@ -93,7 +93,7 @@ class PrefixReader:
             The tokens written after each sequence, group by group.
         """
         sequences = [sequence for group, _ in begun for sequence in group]
-        parts = [self._begin(group, shared) for group, shared in begun]
+        parts = [self._started(group, shared) for group, shared in begun]
         cache = _stacked([cache for _, cache, _ in parts])
         logits = torch.cat([logits for logits, _, _ in parts])
         real = torch.nn.utils.rnn.pad_sequence([row for _, _, real in parts for row in real], batch_first=True)
@@ -128,7 +128,7 @@ class PrefixReader:
             )
             chosen = _choose(output.logits[:, -1], temperature, draws)
 
-    def _begin(self, sequences: Sequence[list[int]], shared: int) -> tuple[torch.Tensor, Any, torch.Tensor]:
+    def _started(self, sequences: Sequence[list[int]], shared: int) -> tuple[torch.Tensor, Any, torch.Tensor]:
         """The logits after each sequence, the cache, and which of its places hold tokens."""
         rows = [sequence[shared:] for sequence in sequences]
         logits, cache = self.last(rows, self._prefix(list(sequences[0][:shared])), shared)
@@ -173,14 +173,14 @@ class PrefixReader:
             use_cache=self._shares,
             logits_to_keep=keep,
         )
-        return output.logits, cache
+        return _kept(output.logits, keep), cache
 
     def follow(
         self,
         cache: Any,
         lengths: Sequence[int],
         filled: int,
-        tokens: Sequence[Sequence[tuple[int, Sequence[int]]]],
+        steps: Sequence[Sequence[tuple[int, Sequence[int]]]],
     ) -> torch.Tensor:
         """One pass that takes several continuations of every row a token further, side by side, each unseen by others.
 
@@ -188,14 +188,14 @@ class PrefixReader:
             cache: keys and values of the rows, `filled` wide, to which those of the tokens are added.
             lengths: how much of it is each row's own; what follows is padding or earlier continuations.
             filled: width of the cache.
-            tokens: each row's new tokens, with the columns of the cache that hold the continuation before them.
+            steps: each row's new tokens, with the columns of the cache that hold the continuation before them.
         """
-        width = max(map(len, tokens))
-        ids, positions = torch.zeros(2, len(tokens), width, dtype=torch.long)
-        seen = torch.zeros(len(tokens), 1, width, filled + width, dtype=torch.bool)
+        width = max(map(len, steps))
+        ids, positions = torch.zeros(2, len(steps), width, dtype=torch.long)
+        seen = torch.zeros(len(steps), 1, width, filled + width, dtype=torch.bool)
         for row, own in enumerate(lengths):
             seen[row, :, :, :own] = True  # for padding as well: a token that sees nothing is not a number
-            for column, (token, before) in enumerate(tokens[row]):
+            for column, (token, before) in enumerate(steps[row]):
                 ids[row, column] = token
                 positions[row, column] = own + len(before)
                 seen[row, :, column, [*before, filled + column]] = True
@@ -245,16 +245,16 @@ class LabelVisits:
 
     def _follow(self, visits: list[Visit]) -> list[Mapping[int, float]]:
         """Each path is one token longer than one that was visited before, whose keys and values are kept."""
-        tokens: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in self._sequences]
+        steps: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in self._sequences]
         places: list[tuple[int, int]] = []
         for prompt, path, _ in visits:
             before = self._columns[prompt, path[:-1]]
-            places.append((prompt, len(tokens[prompt])))
-            self._columns[prompt, path] = (*before, self._filled + len(tokens[prompt]))
-            tokens[prompt].append((path[-1], before))
+            places.append((prompt, len(steps[prompt])))
+            self._columns[prompt, path] = (*before, self._filled + len(steps[prompt]))
+            steps[prompt].append((path[-1], before))
         lengths = [len(sequence) for sequence in self._sequences]
-        logits = self._reader.follow(self._cache, lengths, self._filled, tokens)
-        self._filled += max(map(len, tokens))
+        logits = self._reader.follow(self._cache, lengths, self._filled, steps)
+        self._filled += max(map(len, steps))
         return [
             _wanted(logits[row, column], wanted) for (row, column), (_, _, wanted) in zip(places, visits, strict=True)
         ]
@@ -296,8 +296,15 @@ def _copies(cache: Any, count: int, length: int) -> Any:
     return copies
 
 
+def _kept(logits: torch.Tensor, keep: int | torch.Tensor) -> torch.Tensor:
+    """The logits that were asked for, of a model that may have ignored `logits_to_keep`."""
+    if isinstance(keep, torch.Tensor):
+        return logits if logits.shape[1] == len(keep) else logits[:, keep]
+    return logits[:, -keep:]
+
+
 def _stacked(caches: Sequence[Any]) -> Any:
-    """One cache with the rows of all, padded on the right to one width."""
+    """One cache with the rows of all, padded on the right to one width. The others are emptied on the way."""
     if len(caches) == 1:
         return caches[0]
     width = max(cache.get_seq_length() for cache in caches)
@@ -308,6 +315,8 @@ def _stacked(caches: Sequence[Any]) -> Any:
             for parts in zip(*((layer.keys, layer.values) for layer in layers), strict=True)
         )
         stacked.update(keys, values, number)
+        for layer in layers:
+            layer.keys = layer.values = None
     return stacked
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import itertools
 import tomllib
 from collections.abc import Callable, Iterator
 from importlib.resources import files
@@ -162,9 +163,7 @@ def _what_is_wrong(error: ValidationError) -> str:
     return f"{before}{key!r} {_EXPECTED.get(first['type'], first['msg'])}."
 
 
-def cells_of(
-    run: Run, use: SetUse, task: Task, langs: str | None, known_as: Callable[[str], str] = str
-) -> Iterator[Cell]:
+def cells_of(run: Run, use: SetUse, task: Task, langs: str | None, known_as: Callable[[str], str] = str) -> Iterator[Cell]:
     """The cells of one set, models outermost so that each is loaded once.
 
     Args:
@@ -174,42 +173,26 @@ def cells_of(
         langs: its language pair, where it has one.
         known_as: the name by which a prompt is chosen for a model, such as that of a recording's.
     """
+    pair = LanguagePair.parse(langs) if langs else None
     for model in run.models:
-        found: dict[Cell, None] = {}
-        for decode in run.decodes:
-            for prompt in prompts_of(run, model, task, langs, known_as, decode):
-                found[Cell(use, model, prompt, _own_decode(prompt) if decode == "auto" else decode)] = None
-        yield from found
+        for name, decode in itertools.product(names_of(run), run.decodes):
+            prompt = recommend(known_as(model), task, pair, decode).prompt if name == DEFAULT_PROMPT else name
+            spec = get_prompt(prompt)
+            if task in spec.tasks and not any(fnmatch.fnmatchcase(prompt, left) for left in run.except_prompts):
+                yield Cell(use, model, prompt, spec.decode if decode == "auto" else decode)
 
 
-def _own_decode(prompt: str) -> Decode:
-    return get_prompt(prompt).decode or "text"
-
-
-def prompts_of(
-    run: Run,
-    model: str,
-    task: Task,
-    langs: str | None,
-    known_as: Callable[[str], str] = str,
-    decode: str = "auto",
-) -> list[str]:
-    """Ids and files of a run's prompts that suit a task, patterns resolved, in order and without repetitions.
+def names_of(run: Run) -> Iterator[str]:
+    """A run's prompts in order, patterns resolved.
 
     Raises:
         InputError: a pattern matches nothing.
     """
-    found: dict[str, None] = {}
     for pattern in run.prompts:
-        if pattern == DEFAULT_PROMPT:
-            pair = LanguagePair.parse(langs) if langs else None
-            found[recommend(known_as(model), task, pair, decode).prompt] = None
-        elif "*" in pattern:
-            matching = [name for name in prompt_ids() if fnmatch.fnmatchcase(name, pattern)]
-            if not matching:
-                raise InputError(f"no prompt matches {pattern!r}.", hint="See `promptmetric prompts list`.")
-            found |= dict.fromkeys(matching)
-        else:
-            found[pattern] = None
-    kept = [name for name in found if not any(fnmatch.fnmatchcase(name, left) for left in run.except_prompts)]
-    return [name for name in kept if task in get_prompt(name).tasks]
+        if "*" not in pattern:
+            yield pattern
+            continue
+        matching = [name for name in prompt_ids() if fnmatch.fnmatchcase(name, pattern)]
+        if not matching:
+            raise InputError(f"no prompt matches {pattern!r}.", hint="See `promptmetric prompts list`.")
+        yield from matching

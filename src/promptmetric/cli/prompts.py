@@ -97,14 +97,15 @@ def show(prompt: str, task: Any, langs: str | None, output_format: str) -> None:
 @click.option("-m", "--model", required=True, help="Preset, hub id or model folder.")
 @_TASK
 @_LANGS
+@click.option("--decode", default="auto", show_default=True, help="How the score is to be got, as for `score`.")
 @_FORMAT
-def recommend(model: str, task: Any, langs: str | None, output_format: str) -> None:
+def recommend(model: str, task: Any, langs: str | None, decode: str, output_format: str) -> None:
     """Print the prompt to take for a model, and the measurements that speak for it."""
     from promptmetric.prompts import LanguagePair
     from promptmetric.prompts import recommend as recommended
     from promptmetric.prompts.presets import evidence
 
-    found = recommended(model, task, LanguagePair.parse(langs) if langs else None)
+    found = recommended(model, task, LanguagePair.parse(langs) if langs else None, decode)
     if output_format == "json":
         click.echo(json.dumps(found.model_dump(mode="json"), ensure_ascii=False, indent=1))
         return

@@ -1,7 +1,8 @@
 """Models with measured prompts: which prompt to take for a model, and the correlations that speak for it.
 
 `data/models.toml` is written by hand; `data/evidence.toml` is computed from the published correlations of PrExMe by
-`benchmarks/presets.py`, which states the rule of choice.
+`benchmarks/presets.py`, which states the rule of choice. What is said of the embedded model rests on
+`benchmarks/decodings.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from pydantic import BaseModel, ConfigDict
 from promptmetric.errors import InputError
 from promptmetric.prompts.languages import LanguagePair
 from promptmetric.types import EMBEDDED_MODEL, Task
+
+LIKELIHOOD_TRIED = ("zh-en", "en-de", "summaries")
+"""Where the embedded model's likelihoods were held against human judgments (benchmarks/decodings.py)."""
 
 
 class _Data(BaseModel):
@@ -129,11 +133,13 @@ def recommend(
     is_embedded = model is not None and model.name == EMBEDDED_MODEL
     suffix = "translation" if task == "translation" else "summary"
     if decode.startswith("likelihood") or (is_embedded and decode == "auto"):
-        tried = "of the ways tried with the demonstration model, likelihood agreed best with humans"
-        why = tried if is_embedded else f"nothing was measured for {name}; likelihood has this one prompt"
-        return Recommendation(prompt=f"likelihood-{suffix}", why=why, measured=is_embedded)
+        where = str(langs).replace("_", "-") if task == "translation" else "summaries"
+        is_measured = is_embedded and decode != "likelihood-pmi" and where in LIKELIHOOD_TRIED
+        tried = f"likelihood was tried with the demonstration model on {', '.join(LIKELIHOOD_TRIED)}"
+        why = tried if is_embedded else f"likelihood was not measured for {name}"
+        return Recommendation(prompt=f"likelihood-{suffix}", why=why, measured=is_measured)
     if is_embedded:
-        why = "graded examples: asked without, the demonstration model mostly writes on"
+        why = "graded examples, which the demonstration model needs; its likelihoods agree better with humans"
         return Recommendation(prompt=f"demo-{suffix}", why=why, measured=False)
     choice = _choice(model.name) if model else None
     if model is None or choice is None:

@@ -82,7 +82,7 @@ class PromptSpec(BaseModel):
     scale: Scale
     max_tokens: int = Field(default=180, ge=1)
     marker: str | None = Field(default=None, min_length=1)
-    decode: Literal["text", "expected", "likelihood", "likelihood-pmi"] | None = None
+    decode: Literal["text", "expected", "likelihood", "likelihood-pmi"] = "text"
     provenance: Provenance | None = None
     defect: str | None = None
 
