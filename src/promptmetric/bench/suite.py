@@ -163,7 +163,9 @@ def _what_is_wrong(error: ValidationError) -> str:
     return f"{before}{key!r} {_EXPECTED.get(first['type'], first['msg'])}."
 
 
-def cells_of(run: Run, use: SetUse, task: Task, langs: str | None, known_as: Callable[[str], str] = str) -> Iterator[Cell]:
+def cells_of(
+    run: Run, use: SetUse, task: Task, langs: str | None, known_as: Callable[[str], str] = str
+) -> Iterator[Cell]:
     """The cells of one set, models outermost so that each is loaded once.
 
     Args:
