@@ -108,7 +108,10 @@ def rows(
     written = _answers({key: Request(prompt, TEXT_TOKENS) for key, prompt in prompts.items()}, ask, f"{what} text")
     for form in formats:
         scale = judges[form].prompt.scale
-        segments = [from_completion(position, written[form, position], scale, "text") for position in samples]
+        segments = [
+            from_completion(position, written[form, position], scale, "text", shortened=None, attempts=1)
+            for position in samples
+        ]
         yield _from_segments(model, evalset, form, "text", segments)
     yield from _shown(model, evalset, Judge(get_prompt(f"demo-{suffix}"), task, langs, name, "text"), ask, what)
 

@@ -18,6 +18,7 @@ import random
 import time
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 from scipy.stats import kendalltau
 
@@ -26,7 +27,7 @@ from promptmetric.scale import NumericScale
 from promptmetric.types import Reading
 
 SCALE = NumericScale(min=1, max=5)
-Answer = dict[str, str]
+Answer = dict[str, Any]
 
 
 def read_lines(path: Path) -> list[Answer]:

@@ -16,6 +16,7 @@ import math
 import resource
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -217,9 +218,9 @@ def main() -> None:
     human, metrics = read(arguments.data)
     print(f"{'':48} {'plain s':>10} {'ours s':>9} {'ratio':>10}  result")
 
-    slow = [timed(lambda m=m: plain_calibration(human, m)) for m in metrics.values()]
+    slow = [timed(partial(plain_calibration, human, m)) for m in metrics.values()]
     stats.calibrated_accuracy(human, metrics["chrF-refA"])  # imports
-    fast = [timed(lambda m=m: stats.calibrated_accuracy(human, m)) for m in metrics.values()]
+    fast = [timed(partial(stats.calibrated_accuracy, human, m)) for m in metrics.values()]
     worst = max(abs(s[0][0] - f[0].value) for s, f in zip(slow, fast, strict=True))
     equal = sum(s[0][1] == f[0].epsilon for s, f in zip(slow, fast, strict=True))
     line(
@@ -235,7 +236,7 @@ def main() -> None:
     for name, tau in (("tree in Python", plain_tau), ("scipy", scipy_tau)):
         if name == "scipy" and arguments.skip_scipy:
             continue
-        deltas, taken = timed(lambda tau=tau: plain_permutations(human, scores[0], scores[1], TIMED_DRAWS, tau))
+        deltas, taken = timed(partial(plain_permutations, human, scores[0], scores[1], TIMED_DRAWS, tau))
         line(
             f"permute-both tau, 45 pairs × {DRAWS} ({name})",
             taken / len(deltas) * DRAWS * len(pairs),
@@ -254,7 +255,7 @@ def main() -> None:
     print("\nAll 169.5 million pairs of 18,410 hypotheses (no grouping); the plain way would list them all:")
     for name in ("GEMBA-GPT4-DA-src", "chrF-refA"):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        found, seconds = timed(lambda name=name: stats.calibrated_accuracy(human, metrics[name], "none"))
+        found, seconds = timed(partial(stats.calibrated_accuracy, human, metrics[name], "none"))
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
         values = len(np.unique(metrics[name]))
         print(
