@@ -341,7 +341,7 @@ def test_a_run_that_measures_nothing_is_refused(home: Path) -> None:
     nothing = suite(home, models=(), baselines=(), sets=(use,))
     with pytest.raises(InputError, match="tiny, run 1: there is nothing to measure"):
         run_suite(nothing, home / "out")
-    assert bench_run.planned_cells(nothing, ["auto"])[0][0].model == EMBEDDED_MODEL, "a model may be named with -m"
+    assert bench_run.planned_cells(nothing, ["auto"])[0][0][0].model == EMBEDDED_MODEL, "a model may be named with -m"
 
 
 def test_a_plan_says_once_what_is_left_out(home: Path) -> None:
@@ -371,7 +371,7 @@ def test_the_prompt_of_a_recording_is_that_of_its_model(home: Path, record: Call
     (home / "answers.jsonl").unlink()
     answers = record([Sample("a", "b")], ["1"], model="Unbabel/TowerInstruct-13B-v0.1")
     cells, _ = bench_run.planned_cells(suite(home, prompts=("default",), decodes=("text",)), [answers])
-    assert [cell.prompt for cell in cells] == [chosen]
+    assert [cell.prompt for cell, _ in cells] == [chosen]
     assert Scorer(answers).prompt.id == chosen
 
 
@@ -423,7 +423,7 @@ def test_the_command(home: Path) -> None:
     suite_file = str(home / "suite.toml")
     plan = CliRunner().invoke(cli, ["bench", suite_file, "--plan"])
     assert plan.exit_code == 0, plan.output
-    assert len(plan.stdout.splitlines()) == 4
+    assert [line.split("\t")[1] for line in plan.stdout.splitlines()] == ["hypotheses", *["105"] * 4]
     result = CliRunner().invoke(cli, ["bench", suite_file, "-o", str(home / "out"), "--draws", "20", "-q"])
     assert result.exit_code == 0, result.output
     assert Path(result.stdout.strip()).read_text(encoding="utf-8").startswith("# Benchmark `tiny`")

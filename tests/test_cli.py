@@ -223,7 +223,7 @@ def test_output_goes_to_a_file_whole(folder: Path) -> None:
         (("-s", "src.txt", "-t", "short.txt"), ("src.txt has 3 segments", "short.txt has 2")),
         (("-s", "missing.txt", "-t", "a.txt"), ("missing.txt: no such file",)),
         (("-s", "src.txt", "-t", "missing.txt"), ("missing.txt: no such file",)),
-        (("-s", ".", "-t", "a.txt"), (".: cannot be read",)),
+        (("-s", ".", "-t", "a.txt"), (".: is a folder",)),
         (("-s", "src.txt"), ("src.txt holds no hypotheses", "-t")),
         (("-s", "src.txt", "-t", "a.txt", "a.txt"), ("a.txt: given twice",)),
         (("-s", "blank.jsonl"), ("blank.jsonl is empty",)),
@@ -317,7 +317,7 @@ def test_interruption_is_no_traceback(folder: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("promptmetric.scorer.asker", interrupt)
     result = score("-s", "src.txt", "-t", "a.txt")
     assert result.exit_code == 130
-    assert "answers that are kept" in result.stderr
+    assert "goes on with what was kept" in result.stderr
 
 
 def test_prompts_list() -> None:
@@ -353,7 +353,9 @@ def test_prompts_recommend() -> None:
     found = json.loads(run("prompts", "recommend", "-m", "x/y", "--format", "json").stdout)
     assert not found["measured"]
     assert run("prompts", "recommend", "-m", "auto").stdout.startswith("likelihood-translation")
+    assert run("prompts", "recommend", "-m", "auto", "--decode", "text").stdout.startswith("demo-translation")
     assert run("prompts", "recommend", "-m", "x", "-l", "xx-yy").exit_code == 2
+    assert "Did you mean tower-13b?" in run("prompts", "recommend", "-m", "towr-13b").stderr
 
 
 def test_models_list() -> None:

@@ -162,7 +162,7 @@ def test_ctrl_c_does_not_wait_for_slow_answers(server: Server, tmp_path: Path) -
     run.process.send_signal(signal.SIGINT)
     assert run.end() == 130
     assert time.monotonic() - began < 5
-    assert run.error == "Interrupted. The same command goes on with the answers that are kept.\n"
+    assert run.error == "Interrupted. The same command goes on with what was kept (nothing, with --no-cache).\n"
     first = run.asked()
     assert not (tmp_path / "out.jsonl").exists()
     seen = [json.loads(line) for line in (tmp_path / "out.jsonl.part").read_text(encoding="utf-8").splitlines()]

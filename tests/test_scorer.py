@@ -86,7 +86,7 @@ def test_segments_say_how_they_came_about(record: Record) -> None:
 
 def test_imputation_is_reported(record: Record, caplog: pytest.LogCaptureFixture) -> None:
     Scorer(record(SAMPLES, ["90", "x", "x"]), prompt=PROMPT).predict(SAMPLES)
-    assert "2 of 3 segments (66.7%) hold no score: they got the mean of the others" in caplog.text
+    assert "2 of 3 segments (66.7%) hold no score (no score in the answer × 2): they got the mean" in caplog.text
 
 
 def test_fallback_nan(record: Record, caplog: pytest.LogCaptureFixture) -> None:
@@ -237,6 +237,11 @@ def test_broken_prompts_warn(caplog: pytest.LogCaptureFixture) -> None:
 def test_bad_arguments_fail_at_once(arguments: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         Scorer("x", **({"prompt": PROMPT} | arguments))
+
+
+def test_systems_are_named(record: Record) -> None:
+    with pytest.raises(InputError, match="by the system's name"):
+        Scorer(record(SAMPLES, ["1", "2", "3"]), prompt=PROMPT).predict_systems([SAMPLES])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("samples", [[{"src": "a"}], ["text"], {"src": "a", "mt": "b"}, "text", [None]])

@@ -80,9 +80,9 @@ def test_samples_and_retries_are_structured_too() -> None:
         ({"prompt": "mqm"}, "asks for no plain label"),
         ({"prompt": PROMPT.model_copy(update={"scale": PROMPT.scale.model_copy(update={"json_field": "score"})})},
          'asks for no plain label .*JSON field "score"'),
-        ({"prompt": LABELLED, "decode": "expected"}, "decode='expected' does not read"),
-        ({"prompt": LABELLED, "decode": "as-published"}, "decode='as-published' does not read"),
-        ({"decode": "likelihood"}, "decode='likelihood' does not read"),
+        ({"prompt": LABELLED, "decode": "expected"}, "decoding 'expected' does not read"),
+        ({"prompt": LABELLED, "decode": "as-published"}, "decoding 'as-published' does not read"),
+        ({"decode": "likelihood"}, "decoding 'likelihood' does not read"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_structured_is_refused_before_a_model_loads(options: dict[str, Any], message: str) -> None:

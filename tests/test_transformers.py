@@ -168,6 +168,12 @@ def small_only(answer: Any, size: Callable[[Any], int]) -> Any:
     return run
 
 
+@pytest.mark.parametrize("argument", [{"nonsense": 3}, {"dtype": "float99"}])
+def test_arguments_that_no_engine_knows_are_named(tiny: Path, argument: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"knows no such argument or value: '(nonsense|float99)'"):
+        TransformersBackend(tiny, gpus=0, **argument)
+
+
 def test_fingerprint_follows_the_files(tiny: Path, tmp_path: Path) -> None:
     first = TransformersBackend(tiny, gpus=0).fingerprint()
     assert first.model == "tiny-llama"

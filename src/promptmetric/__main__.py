@@ -1,5 +1,21 @@
-"""`python -m promptmetric`."""
+"""The `promptmetric` command, and `python -m promptmetric`."""
 
-from promptmetric.cli import main
+from __future__ import annotations
 
-main()
+import sys
+
+
+def main() -> None:
+    """Import the command line and run it; Ctrl-C during the imports ends as quietly as later."""
+    try:
+        from promptmetric.cli import INTERRUPTED, cli
+    except KeyboardInterrupt:
+        sys.exit(130)
+    try:
+        cli()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from promptmetric.decoding import Decode
 from promptmetric.decoding.expected import label_values
 from promptmetric.errors import InputError
-from promptmetric.prompts import PromptSpec
+from promptmetric.prompts import PromptSpec, find_model
 from promptmetric.prompts.presets import models
 from promptmetric.scale import LabelScale, LikelihoodScale, NumericScale
 
@@ -20,26 +22,26 @@ def decode_for(prompt: PromptSpec, decode: str, samples: int) -> Decode:
     is_likelihood = chosen.startswith("likelihood")
     if is_likelihood and not isinstance(prompt.scale, LikelihoodScale):
         raise InputError(
-            f"decode={chosen!r} scores a text, and prompt {prompt.id} asks for a judgment.",
+            f"decoding {chosen!r} scores a text, and prompt {prompt.id} asks for a judgment.",
             hint="Name no prompt, or one like likelihood-translation or likelihood-summary.",
         )
     if not is_likelihood and isinstance(prompt.scale, LikelihoodScale):
-        raise InputError(f"prompt {prompt.id} asks for no judgment.", hint="Take decode='likelihood'.")
+        raise InputError(f"prompt {prompt.id} asks for no judgment.", hint="Decode by likelihood.")
     if chosen == "expected":
         label_values(prompt.scale)
     if samples > 1 and chosen not in ("text", "as-published"):
-        raise InputError(f"decode={chosen!r} draws no answers.", hint="Leave samples at 1, or take decode='text'.")
+        raise InputError(f"decoding {chosen!r} draws no answers.", hint="Leave samples at 1, or decode by text.")
     return chosen  # type: ignore[no-any-return]
 
 
 def choices_for(prompt: PromptSpec, decode: Decode) -> tuple[str, ...]:
     """The only answers allowed where they are structured, checked before a model loads."""
     if decode != "text":
-        raise InputError(f"structured answers are text, which decode={decode!r} does not read.", hint="Drop one.")
+        raise InputError(f"structured answers are text, which decoding {decode!r} does not read.", hint="Drop one.")
     if prompt.marker is not None:
         raise InputError(
             f"prompt {prompt.id} asks for an explanation first, which structured answers leave no room for.",
-            hint="Name a prompt that asks for the judgment alone, or take decode='expected'.",
+            hint="Name a prompt that asks for the judgment alone, or decode by expected.",
         )
     is_json = isinstance(prompt.scale, NumericScale) and prompt.scale.json_field
     if is_json or not isinstance(prompt.scale, NumericScale | LabelScale):
@@ -60,8 +62,10 @@ def check_known(name: str, value: object, known: tuple[Any, ...]) -> None:
         raise InputError(f"{name}={value!r} is not known.", hint=f"Known: {', '.join(map(str, known))}.")
 
 
-def suggest_preset(name: str) -> None:
-    """A name without a slash that nearly is a preset's would only be looked for on the hub in vain."""
+def check_preset(name: str) -> None:
+    """Refuse a name that nearly is a preset's: it would only be looked for on the hub in vain."""
+    if find_model(name) or not re.fullmatch(r"[\w.-]{1,60}", name) or Path(name).exists():
+        return
     if near := difflib.get_close_matches(name, [model.name for model in models()], n=1, cutoff=0.75):
         raise InputError(f"no model is named {name!r}.", hint=f"Did you mean {near[0]}?")
 

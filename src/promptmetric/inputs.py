@@ -110,13 +110,18 @@ def _read_lines(name: str) -> list[str]:
             content = gzip.decompress(content)
     except FileNotFoundError as error:
         raise InputError(f"{name}: no such file.") from error
+    except IsADirectoryError as error:
+        raise InputError(f"{name}: is a folder, not a file.") from error
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{name}: cannot be read: {error}.") from error
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         number = content.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{_label(name)}, line {number}: not UTF-8 ({error.reason}).") from error
+        raise InputError(
+            f"{_label(name)}, line {number}: not UTF-8 ({error.reason}).",
+            hint="Convert it: iconv -f latin1 -t utf-8 FILE.",
+        ) from error
     lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()

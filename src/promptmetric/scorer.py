@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -16,9 +15,9 @@ from promptmetric.arguments import (
     check_engine_arguments,
     check_iterable,
     check_known,
+    check_preset,
     choices_for,
     decode_for,
-    suggest_preset,
 )
 from promptmetric.backends import Backend, BackendName, is_recording, is_server, open_backend
 from promptmetric.backends.replay import RecordingBackend, ReplayBackend
@@ -99,8 +98,7 @@ class Scorer:
         name = str(model)
         preset = find_model(name)
         self.model = preset.hub_id if preset and name.lower() == preset.name != EMBEDDED_MODEL else name
-        if preset is None and re.fullmatch(r"[\w.-]{1,60}", name) and not Path(name).exists():
-            suggest_preset(name)
+        check_preset(name)
         self.task: Task = task
         self.langs = LanguagePair.parse(langs) if langs is not None else None
         if not isinstance(samples, int) or samples < 1:
@@ -119,7 +117,7 @@ class Scorer:
         if structured and (not can_structure or self.model in ("auto", EMBEDDED_MODEL)):
             raise InputError(
                 "the transformers engine cannot hold a model to a list of answers.",
-                hint="Take decode='expected', which needs none; or vLLM.",
+                hint="Decode by expected, which needs none; or take vLLM.",
             )
         self._wants_cache = cache and record is None and not has_answers
         self._opened_cache: AnswerCache | None = None
@@ -197,6 +195,8 @@ class Scorer:
             progress_bar: show progress on stderr when it takes longer than two seconds.
             each: is given every segment as soon as it is there, numbered through all systems.
         """
+        if not isinstance(systems, Mapping):
+            raise InputError("systems must be a dict of samples by the system's name.")
         together = [sample for samples in systems.values() for sample in samples]
         whole = self.predict(together, batch_size, gpus, progress_bar=progress_bar, each=each)
         predictions, start = {}, 0

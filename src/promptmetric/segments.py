@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -12,6 +13,9 @@ from promptmetric.decoding.likelihood import normalise, per_token
 from promptmetric.questions import Completion, LabelLogprobs, Likelihood
 from promptmetric.scale import Scale
 from promptmetric.types import Prediction, Sample, SampledAnswer, Segment, mean
+
+MOST_REASONS = 3
+"""Reasons for missing scores that are told apart."""
 
 LITTLE_MASS = 0.5
 """Where the labels hold less of the probability than this, the model would rather have written something else."""
@@ -130,7 +134,7 @@ def notes_on(prediction: Prediction) -> Iterator[str]:
     """What a user has to be told about a prediction besides its scores."""
     total = len(prediction.segments)
     if unread := prediction.count("imputed", "failed"):
-        what = f"{unread} of {total} segments ({unread / total:.1%}) hold no score"
+        what = f"{unread} of {total} segments ({unread / total:.1%}) hold no score ({_why(prediction)})"
         if prediction.count("imputed"):
             yield f"{what}: they got the mean of the others and are marked imputed"
         else:
@@ -143,10 +147,18 @@ def notes_on(prediction: Prediction) -> Iterator[str]:
     if masses and (half := masses[len(masses) // 2]) < LITTLE_MASS:
         yield (
             f"the scale's labels hold only {half:.2g} of the probability (median): the model would rather begin its "
-            "answer with something else, so expectations tell little; compare decode='text'"
+            "answer with something else, so expectations tell little; compare the scores by text"
         )
     defined = [score for score in prediction.scores if not math.isnan(score)]
     if odd := sum(not 0 <= score <= 1 for score in defined):
-        yield f"{odd} of {total} scores lie outside 0 … 1: decode='as-published' checks no range"
+        yield f"{odd} of {total} scores lie outside 0 … 1: the published extraction checks no range"
     if len(defined) > 1 and len(set(defined)) == 1:
         yield "all scores are equal: they tell no segment from another"
+
+
+def _why(prediction: Prediction) -> str:
+    """The commonest reasons why segments hold no score, with how often each."""
+    lost = [segment for segment in prediction.segments if segment.status in ("imputed", "failed")]
+    reasons = Counter(segment.reason or "no reason" for segment in lost)
+    shown = [f"{reason} × {count}" for reason, count in reasons.most_common(MOST_REASONS)]
+    return "; ".join([*shown, "…"] if len(reasons) > MOST_REASONS else shown)

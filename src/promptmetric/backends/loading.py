@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,10 @@ from typing import Any
 
 import torch
 
-from promptmetric.errors import MissingExtraError, ModelUnavailableError
+from promptmetric.errors import InputError, MissingExtraError, ModelUnavailableError
+
+_WRONG_ARGUMENT = re.compile(r"(?:unexpected keyword argument|module 'torch' has no attribute) '(\w+)'")
+"""How transformers and torch say that they do not know an argument, or a dtype."""
 
 _HASHED_WHOLE = 16 * 2**20
 _PIECES, _PIECE = 1024, 2**16  # of larger files: no tensor of a layer is so small that all of them miss it
@@ -62,6 +66,11 @@ def explained(model: str) -> Iterator[None]:
             f"{model}: loading it needs another package: {error}", hint="Install what the message names."
         ) from error
     except Exception as error:  # the readers of foreign files raise whatever they stumble over
+        if isinstance(error, TypeError | AttributeError) and (wrong := _WRONG_ARGUMENT.search(str(error))):
+            raise InputError(
+                f"the engine knows no such argument or value: {wrong[1]!r}.",
+                hint="Arguments it does not share with the scorer reach transformers' from_pretrained.",
+            ) from error
         first_line = (str(error).strip() or type(error).__name__).split("\n")[0]
         raise ModelUnavailableError(
             f"{model}: cannot be loaded: {first_line}",

@@ -128,10 +128,11 @@ def _score_cells(
 
 def planned_cells(
     suite: Suite, models: Sequence[str] = (), data: Path | None = None
-) -> tuple[list[Cell], list[NotRun]]:
-    """What would be measured, and what could not be for want of a set."""
+) -> tuple[list[tuple[Cell, int]], list[NotRun]]:
+    """What would be measured, each with its number of hypotheses, and what could not be for want of a set."""
     not_run: list[NotRun] = []
-    return [cell for job in _jobs(suite, models, data, not_run) for cell in job.cells], not_run
+    jobs = list(_jobs(suite, models, data, not_run))
+    return [(cell, len(job.evalset.rows)) for job in jobs for cell in job.cells], not_run
 
 
 def _jobs(suite: Suite, models: Sequence[str], data: Path | None, not_run: list[NotRun]) -> Iterator[_Job]:

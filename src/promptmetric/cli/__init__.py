@@ -31,7 +31,7 @@ class _Group(click.Group):
             click.echo(f"Error: {error}", err=True)
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
-            click.echo("Interrupted. The same command goes on with the answers that are kept.", err=True)
+            click.echo("Interrupted. The same command goes on with what was kept (nothing, with --no-cache).", err=True)
             ctx.exit(INTERRUPTED)
 
 
@@ -62,8 +62,3 @@ def cli() -> None:
 
 for command in (score, compare, meta_eval, bench, prompts, models, data, cache):
     cli.add_command(command)
-
-
-def main() -> None:
-    """Entry point of the `promptmetric` command."""
-    cli()

@@ -55,8 +55,9 @@ def bench(
         raise InputError(f"{data}: no such folder.")
     if plan:
         cells, left_out = planned_cells(loaded, models, folder)
-        for cell in cells:
-            click.echo(f"{cell.use.name}\t{cell.model}\t{cell.prompt}\t{cell.decode}")
+        click.echo("set\thypotheses\tmodel\tprompt\tdecode")
+        for cell, size in cells:
+            click.echo(f"{cell.use.name}\t{size}\t{cell.model}\t{cell.prompt}\t{cell.decode}")
         for one in left_out:
             click.echo(f"Left out: {one.what}: {one.reason}", err=True)
         if left_out:

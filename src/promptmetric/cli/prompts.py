@@ -101,10 +101,12 @@ def show(prompt: str, task: Any, langs: str | None, output_format: str) -> None:
 @_FORMAT
 def recommend(model: str, task: Any, langs: str | None, decode: str, output_format: str) -> None:
     """Print the prompt to take for a model, and the measurements that speak for it."""
+    from promptmetric.arguments import check_preset
     from promptmetric.prompts import LanguagePair
     from promptmetric.prompts import recommend as recommended
     from promptmetric.prompts.presets import evidence
 
+    check_preset(model)
     found = recommended(model, task, LanguagePair.parse(langs) if langs else None, decode)
     if output_format == "json":
         click.echo(json.dumps(found.model_dump(mode="json"), ensure_ascii=False, indent=1))

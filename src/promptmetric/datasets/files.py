@@ -149,7 +149,9 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path}: no such file.") from error
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{path}, line {line}: not UTF-8 ({error.reason}).") from error
+        raise InputError(
+            f"{path}, line {line}: not UTF-8 ({error.reason}).", hint="Convert it: iconv -f latin1 -t utf-8 FILE."
+        ) from error
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: cannot be read: {error}.") from error
 
