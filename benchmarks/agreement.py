@@ -133,7 +133,8 @@ def main() -> None:
                     place = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), len(ours))
                     part = slice(max(0, place - SHOWN // 2), place + SHOWN // 2)
                     different.append(f"{engine} {dtype} {number}: …{ours[part]!r}  plain: …{theirs[part]!r}")
-    print("\n".join(different))
+    for one in different:
+        print(one)
 
 
 if __name__ == "__main__":
