@@ -89,8 +89,7 @@ def rows(
     for beginning, decode in LIKELIHOODS if evalset.name == CHOSEN_ON else LIKELIHOODS[:1]:
         prompt = f"{beginning}-{suffix}"
         judge = Judge(get_prompt(prompt), task, langs, name, decode)
-        found = _watched(judge.segments(samples, ask), len(samples), f"{what} {prompt} {decode}")
-        yield _from_segments(model, evalset, prompt, decode, sorted(found, key=lambda segment: segment.index))
+        yield _from_segments(model, evalset, prompt, decode, _in_order(judge, evalset, ask, what))
     judges = {form: Judge(get_prompt(f"prexme:zs/neutral/{form}"), task, langs, name, "text") for form in formats}
     # All formats at once: they differ in their last line only, so a segment's own text is computed once for all.
     prompts = {
@@ -118,14 +117,17 @@ def rows(
 
 def _shown(model: str, evalset: EvalSet, judge: Judge, ask: Ask, what: str) -> Iterator[Row]:
     """A prompt with graded examples, by text and by its labels; these are read where the examples have their score."""
-    samples = dict(enumerate(evalset.samples()))
     reader = LabelReader(judge.prompt.scale)
     expecting = replace(judge, decode="expected")
-    found = _watched(expecting.segments(samples, ask), len(samples), f"{what} {judge.prompt.id} expected")
-    read = [segment.distribution or "" for segment in sorted(found, key=lambda segment: segment.index)]
+    read = [segment.distribution or "" for segment in _in_order(expecting, evalset, ask, what)]
     yield from _from_beliefs(model, evalset, judge.prompt.id, judge.prompt.scale, reader, read)
-    found = _watched(judge.segments(samples, ask), len(samples), f"{what} {judge.prompt.id} text")
-    yield _from_segments(model, evalset, judge.prompt.id, "text", sorted(found, key=lambda segment: segment.index))
+    yield _from_segments(model, evalset, judge.prompt.id, "text", _in_order(judge, evalset, ask, what))
+
+
+def _in_order(judge: Judge, evalset: EvalSet, ask: Ask, what: str) -> list[Segment]:
+    samples = dict(enumerate(evalset.samples()))
+    found = _watched(judge.segments(samples, ask), len(samples), f"{what} {judge.prompt.id} {judge.decode}")
+    return sorted(found, key=lambda segment: segment.index)
 
 
 def _from_beliefs(

@@ -8,13 +8,11 @@ import sys
 def main() -> None:
     """Import the command line and run it; Ctrl-C during the imports ends as quietly as later."""
     try:
-        from promptmetric.cli import INTERRUPTED, cli
-    except KeyboardInterrupt:
-        sys.exit(130)
-    try:
+        from promptmetric.cli import cli
+
         cli()
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        sys.exit(130)
 
 
 if __name__ == "__main__":

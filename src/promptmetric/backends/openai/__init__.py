@@ -25,7 +25,7 @@ from promptmetric.backends.openai.protocol import (
     unfloored,
 )
 from promptmetric.backends.openai.threads import at_once
-from promptmetric.backends.openai.tokenids import EMPTY_PROMPT, TokenIds
+from promptmetric.backends.openai.tokenids import TokenIds
 from promptmetric.backends.openai.toplists import read_top
 from promptmetric.errors import BackendError, InputError
 from promptmetric.questions import (
@@ -229,7 +229,7 @@ class OpenAIBackend:
                 hint="Serve the model with vLLM, or name a prompt that is finished text.",
             )
         if not request.prompt:
-            raise BackendError(EMPTY_PROMPT)
+            raise BackendError("after an empty prompt the first token of a text has no probability.")
         try:
             before = self._echo(defused(request.prompt))
             after = self._echo(defused(request.prompt + request.text))

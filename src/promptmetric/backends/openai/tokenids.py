@@ -18,8 +18,6 @@ from promptmetric.questions import LabelLogprobs, LabelRequest, Likelihood, Like
 MOST_IDS = 128
 """Token ids whose probabilities vLLM tells in one answer."""
 
-EMPTY_PROMPT = "after an empty prompt the first token of a text has no probability."
-
 
 class TokenIds:
     """Reads probabilities by token ids.
