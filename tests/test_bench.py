@@ -299,6 +299,9 @@ def test_cells_take_the_prompt_and_the_decoding_that_suit_a_model() -> None:
         cells(prompts=("default", "demo-*"), except_prompts=("likelihood-*", "prexme:*"))
         == [("demo-translation", "text")] * 2
     )
+    behind_a_server = Run(sets=(SetUse(name="x"),), models=("http://localhost:8000/v1",))
+    asked = cells_of(behind_a_server, behind_a_server.sets[0], "translation", "en-de", lambda _: "smollm2-135m")
+    assert [(cell.prompt, cell.decode) for cell in asked] == [("demo-translation", "text")]
     both = cells(prompts=("prexme:zs/neutral/0..1*",), decodes=("text", "as-published"))[:4]
     assert [decode for _, decode in both] == ["text", "as-published"] * 2, "a prompt's decodings stand together"
 

@@ -81,7 +81,7 @@ def test_imputed_segments_are_marked_in_every_format(folder: Path) -> None:
     text = score(*arguments)
     assert f"a.txt\tSegment 2\tscore: {mean:.4f}\timputed\n" in text.stdout
     assert "\timputed: 1 of 3\n" in text.stdout
-    assert "1 of 6 segments (16.7%) hold no score" in text.stderr
+    assert "no score for 1 of 6 segments (16.7%; " in text.stderr
     found = json.loads(score(*arguments, "--format", "json").stdout)
     assert found["systems"][0]["imputed"] == 1
     assert found["systems"][0]["segments"][2]["status"] == "imputed"
@@ -349,7 +349,9 @@ def test_prompts_show(folder: Path) -> None:
 def test_prompts_recommend() -> None:
     text = run("prompts", "recommend", "-m", "tower-13b", "-l", "zh-en").stdout
     assert text.startswith("prexme:zs-cot/")
-    assert "zh-en" in text
+    assert [line.split()[2:4] for line in text.splitlines() if line.startswith("tower-13b")] == [
+        ["translation", "zh-en"]
+    ]
     found = json.loads(run("prompts", "recommend", "-m", "x/y", "--format", "json").stdout)
     assert not found["measured"]
     assert run("prompts", "recommend", "-m", "auto").stdout.startswith("likelihood-translation")

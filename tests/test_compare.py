@@ -149,7 +149,7 @@ def test_segments_without_a_read_score_are_left_out_and_counted() -> None:
     found = compare_systems({"a": prediction(a, (1,)), "b": prediction(b)}, draws=100)
     assert (found.segments, found.left_out) == (3, 1)
     assert found.systems[0].score == pytest.approx(0.4)
-    assert "1 of 4 segments are left out" in format_comparison(found, "text")
+    assert "Left out: 1 of 4 segments" in format_comparison(found, "text")
     failed = prediction([math.nan, *a[1:]], (0,), "failed")
     assert compare_systems({"a": failed, "b": prediction(b)}, draws=10).segments == 3
     with pytest.raises(InputError, match="two segments or more with a score for every system, and 1 of 4"):

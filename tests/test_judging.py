@@ -319,7 +319,10 @@ def test_open_recordings_are_not_mixed_up(tmp_path: Any) -> None:
     assert scores == [0.9, 0.1]
 
 
-def test_what_was_answered_before_a_crash_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_what_was_answered_before_a_crash_is_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "promptmetric")
     monkeypatch.setattr("promptmetric.scorer.open_cache", lambda: AnswerCache(tmp_path / "answers.sqlite"))
     answered = itertools.count(1)
 
@@ -335,3 +338,5 @@ def test_what_was_answered_before_a_crash_is_kept(monkeypatch: pytest.MonkeyPatc
     with Scorer("x", backend=backend, prompt=PROMPT) as model:
         assert len(model.predict(samples).scores) == 6
     assert len(backend.asked) == 3
+    assert caplog.text.count("had been answered before") == 1
+    assert "3 of 6 questions had been answered before (cache)" in caplog.text

@@ -28,6 +28,7 @@ FLOORS = {
     "decoding": 1,
     "backends": 1,
     "stats": 1,
+    "texts": 0,
     "types": 0,
     "questions": 0,
     "errors": 0,

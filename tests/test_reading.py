@@ -144,21 +144,16 @@ def test_greedy_text_equals_that_of_transformers(backend: Any, batch_size: int) 
 def test_small_batches_are_written_on_together(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = [f"{number}. {source}" * 6 for number, source in enumerate(SOURCES * 2)]
     asked = [(Message("user", f"{source}\n{h}"),) for source in sources for h in HYPOTHESES[:2]]
-    groups = []
-    if backend._reader.can_write(max(len(backend._tokens.encode(prompt)) for prompt in asked) + 8):
-        write = backend._reader.write
-        monkeypatch.setattr(
-            backend._reader, "write", lambda begun, *rest: groups.append(len(begun)) or write(begun, *rest)
-        )
+    groups: list[int] = []
+    write = backend._reader.write
+    monkeypatch.setattr(backend._reader, "write", lambda begun, *rest: groups.append(len(begun)) or write(begun, *rest))
     together = [answer.text for _, answer in sorted(backend.generate([Request(prompt, 8) for prompt in asked]))]
     apart = [next(iter(backend.generate([Request(prompt, 8)])))[1].text for prompt in asked]
     assert together == apart
-    assert not groups or groups[0] > 1
+    assert groups[0] > 1
 
 
 def test_what_is_drawn_depends_on_seed_and_prompt_alone(backend: Any) -> None:
-    if not backend._reader.can_write(200):
-        return  # a window shorter than the prompts: transformers' own generate draws by the batch
     requests = [Request(prompt, 6, 1.0, seed) for prompt in prompts() for seed in (1, 2)]
     together = dict(backend.generate(requests, 16))
     assert {i: dict(backend.generate([request], 1))[0] for i, request in enumerate(requests)} == together
@@ -243,11 +238,24 @@ def test_a_continuation_is_computed_once(backend: Any, monkeypatch: pytest.Monke
     monkeypatch.setattr(backend._reader, "follow", counting)
     monkeypatch.setattr(tries, "LEAST_SHARE", 1e-30)
     list(backend.read_labels([LabelRequest(prompt, labels) for prompt in prompts()[:3]]))
-    goes_on = backend._reader.can_follow(len(backend._tokens.encode(prompts()[0])) + 32)
-    assert widths == (inner[1:] if goes_on else [])
+    assert widths == inner[1:]
 
 
-def test_continuations_that_outgrow_the_window_are_read_all_the_same(
+def test_masks_that_a_model_does_not_take_are_not_given(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Picky(Deaf):
+        def __call__(self, attention_mask: Any = None, **inputs: Any) -> Any:
+            assert attention_mask is None or attention_mask.dim() == 2
+            return self._model(attention_mask=attention_mask, **inputs)
+
+    requests = [Request(prompt, 5) for prompt in prompts()]
+    expected = [answer.text for _, answer in sorted(backend.generate(requests))]
+    reader = PrefixReader(Picky(backend._model))
+    monkeypatch.setattr(backend, "_reader", reader)
+    assert reader.can_write(200) == (reader._window is None or reader._window >= 200)
+    assert [answer.text for _, answer in sorted(backend.generate(requests))] == expected
+
+
+def test_continuations_that_cannot_stand_side_by_side_are_read_all_the_same(
     backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tries, "LEAST_SHARE", 1e-30)  # so that every level of the tree is visited

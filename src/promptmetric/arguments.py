@@ -8,12 +8,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from promptmetric.backends import is_server
 from promptmetric.decoding import Decode
 from promptmetric.decoding.expected import label_values
 from promptmetric.errors import InputError
-from promptmetric.prompts import PromptSpec, find_model
-from promptmetric.prompts.presets import models
+from promptmetric.prompts import LanguagePair, PromptSpec, find_model, recommend
+from promptmetric.prompts.presets import Recommendation, models
 from promptmetric.scale import LabelScale, LikelihoodScale, NumericScale
+from promptmetric.types import Task
 
 
 def decode_for(prompt: PromptSpec, decode: str, samples: int) -> Decode:
@@ -32,6 +34,14 @@ def decode_for(prompt: PromptSpec, decode: str, samples: int) -> Decode:
     if samples > 1 and chosen not in ("text", "as-published"):
         raise InputError(f"decoding {chosen!r} draws no answers.", hint="Leave samples at 1, or decode by text.")
     return chosen  # type: ignore[no-any-return]
+
+
+def recommend_for(model: str, known_as: str, task: Task, langs: LanguagePair | None, decode: str) -> Recommendation:
+    """The prompt for a model that is known by another name where it is a server, which is asked for text.
+
+    Few servers tell how likely a text is, as the embedded model's own choice would need.
+    """
+    return recommend(known_as, task, langs, "text" if decode == "auto" and is_server(model) else decode)
 
 
 def choices_for(prompt: PromptSpec, decode: Decode) -> tuple[str, ...]:

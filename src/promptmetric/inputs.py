@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import sys
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from promptmetric.errors import InputError
+from promptmetric.texts import decode_text, read_lines, split_lines
 from promptmetric.types import Sample
 
 STDIN = "-"
@@ -103,29 +102,7 @@ def _read_rows(name: str, key: str) -> list[_Row]:
 
 
 def _read_lines(name: str) -> list[str]:
-    """Lines as separated by line feeds alone: a segment may hold any other character that Unicode breaks lines at."""
-    try:
-        content = _read_stdin() if name == STDIN else Path(name).read_bytes()
-        if name.endswith(".gz"):
-            content = gzip.decompress(content)
-    except FileNotFoundError as error:
-        raise InputError(f"{name}: no such file.") from error
-    except IsADirectoryError as error:
-        raise InputError(f"{name}: is a folder, not a file.") from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{name}: cannot be read: {error}.") from error
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        number = content.count(b"\n", 0, error.start) + 1
-        raise InputError(
-            f"{_label(name)}, line {number}: not UTF-8 ({error.reason}).",
-            hint="Convert it: iconv -f latin1 -t utf-8 FILE.",
-        ) from error
-    lines = text.split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    return [line.removesuffix("\r") for line in lines]
+    return split_lines(decode_text(_read_stdin(), _label(name))) if name == STDIN else read_lines(Path(name))
 
 
 def _read_stdin() -> bytes:

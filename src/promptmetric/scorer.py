@@ -18,6 +18,7 @@ from promptmetric.arguments import (
     check_preset,
     choices_for,
     decode_for,
+    recommend_for,
 )
 from promptmetric.backends import Backend, BackendName, is_recording, is_server, open_backend
 from promptmetric.backends.replay import RecordingBackend, ReplayBackend
@@ -26,7 +27,7 @@ from promptmetric.decoding.fallback import Fallback, apply_fallback
 from promptmetric.errors import InputError
 from promptmetric.execution import AnswerCache, Progress, asker, open_cache
 from promptmetric.judging import Judge
-from promptmetric.prompts import LanguagePair, PromptSpec, find_model, get_prompt, recommend
+from promptmetric.prompts import LanguagePair, PromptSpec, find_model, get_prompt
 from promptmetric.segments import notes_on, settle_without_asking
 from promptmetric.signature import Signature
 from promptmetric.types import EMBEDDED_MODEL, Prediction, Sample, Segment, Task
@@ -228,7 +229,7 @@ class Scorer:
     def signature(self, samples: Iterable[Sample] = (), gpus: int = 1) -> Signature:
         """What pins the scores of these samples. Loads the model where it is not loaded yet."""
         fingerprint = self._open(gpus).fingerprint()
-        pairs = {self._pair(sample) for sample in samples} or {str(self.langs or "none")}
+        pairs = {self._pair(sample) for sample in samples} or {self._pair(Sample("", ""))}
         return Signature(
             prompt=self.prompt.id,
             content=self.prompt.content_hash,
@@ -246,6 +247,8 @@ class Scorer:
 
     def _pair(self, sample: Sample) -> str:
         """The language pair a sample is asked about with."""
+        if self.task != "translation" and not self.prompt.names_languages:
+            return "none"
         src = sample.src_lang or (self.langs.src if self.langs else None)
         tgt = sample.tgt_lang or (self.langs.tgt if self.langs else None)
         return f"{src or 'any'}-{tgt or 'any'}" if src or tgt else "none"
@@ -271,9 +274,7 @@ class Scorer:
         if prompt is None:
             knows = self._lent is not None or is_recording(self.model, self._backend_name) or is_server(self.model)
             model = self._open(self._gpus).fingerprint().model if knows else self.model
-            if is_server(self.model) and decode == "auto":
-                decode = "text"  # few servers tell how likely a text is
-            recommendation = recommend(model, self.task, self.langs, decode)
+            recommendation = recommend_for(self.model, model, self.task, self.langs, decode)
             say = logger.info if recommendation.measured else logger.warning
             say("prompt %s: %s", recommendation.prompt, recommendation.why)
             prompt = recommendation.prompt

@@ -12,6 +12,7 @@ from promptmetric.decoding.expected import LabelReader
 from promptmetric.decoding.likelihood import normalise, per_token
 from promptmetric.questions import Completion, LabelLogprobs, Likelihood
 from promptmetric.scale import Scale
+from promptmetric.texts import counted
 from promptmetric.types import Prediction, Sample, SampledAnswer, Segment, mean
 
 MOST_REASONS = 3
@@ -134,15 +135,15 @@ def notes_on(prediction: Prediction) -> Iterator[str]:
     """What a user has to be told about a prediction besides its scores."""
     total = len(prediction.segments)
     if unread := prediction.count("imputed", "failed"):
-        what = f"{unread} of {total} segments ({unread / total:.1%}) hold no score ({_why(prediction)})"
+        what = f"no score for {unread} of {counted(total, 'segment')} ({unread / total:.1%}; {_why(prediction)})"
         if prediction.count("imputed"):
-            yield f"{what}: they got the mean of the others and are marked imputed"
+            yield f"{what}: the mean of the others stands there, marked imputed"
         else:
-            yield f"{what}: they are NaN and marked failed, and so is the system score"
+            yield f"{what}: NaN stands there, marked failed, and so the system score is NaN"
     if cut := prediction.count("truncated"):
-        yield f"{cut} of {total} sources were shortened to fit the model's window (marked truncated)"
+        yield f"shortened to fit the model's window: {cut} of {counted(total, 'source')} (marked truncated)"
     if empty := prediction.count("empty"):
-        yield f"{empty} of {total} hypotheses are empty: they got the worst score, 0 (marked empty)"
+        yield f"empty hypothesis: {empty} of {counted(total, 'segment')}, with the worst score, 0 (marked empty)"
     masses = sorted(segment.distribution.mass for segment in prediction.segments if segment.distribution)
     if masses and (half := masses[len(masses) // 2]) < LITTLE_MASS:
         yield (
@@ -151,7 +152,7 @@ def notes_on(prediction: Prediction) -> Iterator[str]:
         )
     defined = [score for score in prediction.scores if not math.isnan(score)]
     if odd := sum(not 0 <= score <= 1 for score in defined):
-        yield f"{odd} of {total} scores lie outside 0 … 1: the published extraction checks no range"
+        yield f"outside 0 … 1: {odd} of {counted(total, 'score')}; the published extraction checks no range"
     if len(defined) > 1 and len(set(defined)) == 1:
         yield "all scores are equal: they tell no segment from another"
 

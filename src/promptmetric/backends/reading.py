@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -38,6 +39,7 @@ class PrefixReader:
         slides = "sliding_attention" in layers if layers else True
         self._window = getattr(config, "sliding_window", None) if slides else None
         self._masks = model.config._attn_implementation in ("sdpa", "eager")
+        self._is_mixed = {"full_attention", "sliding_attention"} <= layers
         # Where tokens are placed by their column in the cache, padding would move them.
         takes_positions = "position_ids" in inspect.signature(model.forward).parameters
         self._places = takes_positions and not getattr(config, "alibi", False) and config.model_type != "gpt_neo"
@@ -69,7 +71,9 @@ class PrefixReader:
 
     def can_write(self, longest: int) -> bool:
         """Whether `write` is exact for sequences of up to this length."""
-        return self._shares and self._places and (self._window is None or longest <= self._window)
+        if not (self._shares and self._places):
+            return False
+        return self._window is None or longest <= self._window or self._can_mask_windows
 
     def write(
         self,
@@ -97,6 +101,8 @@ class PrefixReader:
         cache = _stacked([cache for _, cache, _ in parts])
         logits = torch.cat([logits for logits, _, _ in parts])
         real = torch.nn.utils.rnn.pad_sequence([row for _, _, real in parts for row in real], batch_first=True)
+        places = torch.arange(real.shape[1], device=self.device).repeat(len(sequences), 1)
+        is_far = self._window is not None and max(map(len, sequences)) + most > self._window
         del parts
         draws = [_draws(sequence, seed) for sequence in sequences]
         chosen = _choose(logits, temperature, draws)
@@ -114,14 +120,16 @@ class PrefixReader:
                 alive = [alive[place] for place in going_on]
                 draws = [draws[place] for place in going_on]
                 kept = torch.tensor(going_on, device=self.device)
-                chosen, real = chosen[kept], real[kept]
+                chosen, real, places = chosen[kept], real[kept], places[kept]
                 cache.batch_select_indices(kept)
-            positions = torch.tensor([[len(sequences[row]) + len(answers[row]) - 1] for row in alive])
+            ends = [[len(sequences[row]) + len(answers[row]) - 1] for row in alive]
+            positions = torch.tensor(ends, device=self.device)
             real = torch.cat([real, real.new_ones(len(alive), 1)], dim=1)
+            places = torch.cat([places, positions], dim=1)
             output = self._model(
                 input_ids=chosen[:, None],
-                attention_mask=real,
-                position_ids=positions.to(self.device),
+                attention_mask=self._masked(real[:, None].bool(), positions, places) if is_far else real,
+                position_ids=positions,
                 past_key_values=cache,
                 use_cache=True,
                 logits_to_keep=1,
@@ -192,19 +200,21 @@ class PrefixReader:
         """
         width = max(map(len, steps))
         ids, positions = torch.zeros(2, len(steps), width, dtype=torch.long)
-        seen = torch.zeros(len(steps), 1, width, filled + width, dtype=torch.bool)
+        seen = torch.zeros(len(steps), width, filled + width, dtype=torch.bool)
+        places = torch.arange(filled + width).repeat(len(steps), 1)
         for row, own in enumerate(lengths):
-            seen[row, :, :, :own] = True  # for padding as well: a token that sees nothing is not a number
+            seen[row, :, :own] = True  # for padding as well: a token that sees nothing is not a number
             for column, (token, before) in enumerate(steps[row]):
+                path = [*before, filled + column]
                 ids[row, column] = token
                 positions[row, column] = own + len(before)
-                seen[row, :, column, [*before, filled + column]] = True
-        dtype = self._model.dtype
-        mask = torch.zeros(seen.shape, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)
+                places[row, path] = torch.arange(own, own + len(path))
+                seen[row, column, path] = True
+        ids, positions, seen, places = (part.to(self.device) for part in (ids, positions, seen, places))
         output = self._model(
-            input_ids=ids.to(self.device),
-            position_ids=positions.to(self.device),
-            attention_mask=mask.to(self.device),
+            input_ids=ids,
+            position_ids=positions,
+            attention_mask=self._masked(seen, positions, places),
             past_key_values=cache,
             use_cache=True,
         )
@@ -213,6 +223,39 @@ class PrefixReader:
     def can_follow(self, longest: int) -> bool:
         """Whether continuations may be computed side by side with this engine's attention."""
         return self._masks and self.can_write(longest)
+
+    def _masked(self, seen: torch.Tensor, positions: torch.Tensor, places: torch.Tensor) -> Any:
+        """What the layers take as attention masks: one for each kind where only some of them have a window.
+
+        Args:
+            seen: which columns of the cache each new token may see: rows × tokens × columns.
+            positions: where in its text each new token stands: rows × tokens.
+            places: where that of each column stands: rows × columns.
+        """
+        whole = self._added(seen)
+        if self._window is None:
+            return whole
+        near = self._added(seen & (places[:, None] > positions[:, :, None] - self._window))
+        return {"full_attention": whole, "sliding_attention": near} if self._is_mixed else near
+
+    def _added(self, seen: torch.Tensor) -> torch.Tensor:
+        """A mask as the engine adds it to the attention: rows × heads × tokens × columns."""
+        dtype = self._model.dtype
+        return torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)[:, None]
+
+    @cached_property
+    def _can_mask_windows(self) -> bool:
+        """Whether the model takes our masks for its layers with a window; most do, so a token is tried."""
+        if not self._masks:
+            return False
+        place = torch.zeros(1, 1, dtype=torch.long, device=self.device)
+        mask = self._masked(torch.ones(1, 1, 1, dtype=torch.bool, device=self.device), place, place)
+        try:
+            with torch.inference_mode():
+                self._model(input_ids=place, position_ids=place, attention_mask=mask, use_cache=False)
+        except Exception:  # noqa: BLE001 - whatever a model makes of masks it does not know
+            return False
+        return True
 
 
 class LabelVisits:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from promptmetric import stats
-from promptmetric.datasets.files import counted
 from promptmetric.errors import InputError
 from promptmetric.stats import Comparison, Interval
 from promptmetric.stats.paired import PairedDifference, is_exact, lowest_p, paired_differences
+from promptmetric.texts import counted
 from promptmetric.types import Prediction, Sample
 
 

@@ -15,12 +15,12 @@ from promptmetric.bench.controls import CONTROLS, control_scores
 from promptmetric.bench.measures import MEASURES, check_measures, grouping_of, measure, resample, usual_measures
 from promptmetric.bench.results import Correction, Difference, Measured, MetaEvaluation, MetricResult
 from promptmetric.datasets import EvalSet, MetricScores, read_scores
-from promptmetric.datasets.files import counted
 from promptmetric.errors import InputError
 from promptmetric.execution import Progress
 from promptmetric.stats import Comparison, Missing, Statistic, bootstrap
 from promptmetric.stats.base import Floats, Grouping
 from promptmetric.stats.permutation import Exchange
+from promptmetric.texts import counted
 
 TESTED = (
     "kendall-item",

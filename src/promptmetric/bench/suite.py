@@ -13,11 +13,12 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from promptmetric.datasets.files import read_text
+from promptmetric.arguments import recommend_for
 from promptmetric.decoding import Decode
 from promptmetric.errors import InputError
-from promptmetric.prompts import LanguagePair, get_prompt, recommend
+from promptmetric.prompts import LanguagePair, get_prompt
 from promptmetric.prompts.registry import prompt_ids
+from promptmetric.texts import read_text
 from promptmetric.types import Task
 
 DEFAULT_PROMPT = "default"
@@ -178,7 +179,9 @@ def cells_of(
     pair = LanguagePair.parse(langs) if langs else None
     for model in run.models:
         for name, decode in itertools.product(names_of(run), run.decodes):
-            prompt = recommend(known_as(model), task, pair, decode).prompt if name == DEFAULT_PROMPT else name
+            prompt = (
+                recommend_for(model, known_as(model), task, pair, decode).prompt if name == DEFAULT_PROMPT else name
+            )
             spec = get_prompt(prompt)
             if task in spec.tasks and not any(fnmatch.fnmatchcase(prompt, left) for left in run.except_prompts):
                 yield Cell(use, model, prompt, spec.decode if decode == "auto" else decode)

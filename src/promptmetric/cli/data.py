@@ -108,7 +108,7 @@ def remove(name: str) -> None:
 def verify(names: tuple[str, ...]) -> None:
     """Compare files with their checksums, and sets with the counts they should have; all that are here by default."""
     from promptmetric.datasets import known_sets, verify_set
-    from promptmetric.datasets.files import counted
+    from promptmetric.texts import counted
 
     failed = found = 0
     for name in names or [spec.id for spec in known_sets()]:
@@ -172,7 +172,7 @@ def _summary(evalset: EvalSet) -> str:
 
 
 def _counts(rows: int, systems: int, segments: int) -> str:
-    from promptmetric.datasets.files import counted
+    from promptmetric.texts import counted
 
     return f"{counted(rows, 'row')}, {counted(systems, 'system')}, {counted(segments, 'segment')}"
 

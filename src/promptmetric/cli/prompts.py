@@ -107,7 +107,8 @@ def recommend(model: str, task: Any, langs: str | None, decode: str, output_form
     from promptmetric.prompts.presets import evidence
 
     check_preset(model)
-    found = recommended(model, task, LanguagePair.parse(langs) if langs else None, decode)
+    pair = LanguagePair.parse(langs) if langs else None
+    found = recommended(model, task, pair, decode)
     if output_format == "json":
         click.echo(json.dumps(found.model_dump(mode="json"), ensure_ascii=False, indent=1))
         return
@@ -120,9 +121,11 @@ def recommend(model: str, task: Any, langs: str | None, decode: str, output_form
         f"  pattern {choice.pattern}: median Kendall {choice.pattern_median:.3f}; "
         f"whole grid: median {choice.grid_median:.3f}, best single prompt {choice.grid_max:.3f}"
     )
-    if choice.correlations:
+    of_task = [one for one in choice.correlations if one.task == task]
+    of_pair = [one for one in of_task if not pair or one.langs in (None, str(pair).replace("_", "-"))]
+    if rows := of_pair or of_task:
         click.echo("")
-        click.echo(_correlation_table([{"model": choice.model, **c.model_dump()} for c in choice.correlations]))
+        click.echo(_correlation_table([{"model": choice.model, **one.model_dump()} for one in rows]))
         click.echo("the prompt was chosen on the rows of train; dev, test and test2 are independent of the choice")
     click.echo(f"\nrule: {evidence().rule}\nsource: {evidence().source}")
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from promptmetric.datasets.files import Table, number, read_text
+from promptmetric.datasets.files import Table, number
 from promptmetric.errors import InputError
+from promptmetric.texts import read_text
 
 
 @dataclass

@@ -6,8 +6,9 @@ import math
 from pathlib import Path
 
 from promptmetric.datasets.evalset import EvalSet, Judged
-from promptmetric.datasets.files import Table, load_table, number, read_lines
+from promptmetric.datasets.files import Table, load_table, number
 from promptmetric.errors import InputError
+from promptmetric.texts import read_lines
 
 DECIMALS = 6
 """Summaries' scores carry binary noise (4.666666666675 beside 4.66666666665) that would split ties."""

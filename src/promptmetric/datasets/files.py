@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import json
 import math
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from promptmetric.errors import InputError, MissingExtraError
+from promptmetric.texts import read_lines, read_text
 
 MISSING = frozenset({"", "none", "nan", "null", "na", "n/a"})
 """What stands for a score that was not given."""
@@ -134,36 +133,6 @@ def ending(path: Path) -> str:
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
-def read_text(path: Path) -> str:
-    """A UTF-8 file, gzipped or not.
-
-    Raises:
-        InputError: it cannot be read or decoded.
-    """
-    try:
-        content = path.read_bytes()
-        if path.name.endswith(".gz"):
-            content = gzip.decompress(content)
-        return content.decode("utf-8-sig")
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file.") from error
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise InputError(
-            f"{path}, line {line}: not UTF-8 ({error.reason}).", hint="Convert it: iconv -f latin1 -t utf-8 FILE."
-        ) from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: cannot be read: {error}.") from error
-
-
-def read_lines(path: Path) -> list[str]:
-    """Lines as separated by line feeds alone: a segment may hold any other character Unicode breaks lines at."""
-    lines = read_text(path).split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    return [line.removesuffix("\r") for line in lines]
-
-
 def number(value: Any, place: str) -> float:
     """A score, widened exactly where it is narrower than a Python float; NaN for none.
 
@@ -183,11 +152,6 @@ def number(value: Any, place: str) -> float:
     if math.isinf(found):
         raise InputError(f"{place}: {value!r} is not finite.")
     return found
-
-
-def counted(number: int, what: str) -> str:
-    """A number of things: `1 row`, `2 rows`."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _load_cells(path: Path, delimiter: str, *, quoted: bool) -> Table:

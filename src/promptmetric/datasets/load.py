@@ -10,9 +10,9 @@ from pathlib import Path
 
 from promptmetric.datasets.catalogue import FOLDER_VARIABLE, SetSpec, data_folder, get_spec, guess_format, known_sets
 from promptmetric.datasets.evalset import EvalSet
-from promptmetric.datasets.files import counted
 from promptmetric.errors import InputError
 from promptmetric.prompts import LanguagePair
+from promptmetric.texts import counted
 
 _WITH_LANGS = re.compile(r"(?P<path>.+):(?P<langs>[a-z]{2,3}(?:_[A-Za-z]+)?-[a-z]{2,3}(?:_[A-Za-z]+)?)")
 

@@ -6,8 +6,9 @@ import math
 from pathlib import Path
 
 from promptmetric.datasets.evalset import EvalSet, Judged
-from promptmetric.datasets.files import number, read_lines
+from promptmetric.datasets.files import number
 from promptmetric.errors import InputError
+from promptmetric.texts import read_lines
 
 _ASPECTS = ("mqm", "esa", "da-sqm")
 """What comes first where a pair was judged in several ways."""

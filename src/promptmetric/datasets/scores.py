@@ -11,10 +11,11 @@ from typing import Any
 
 from promptmetric.datasets.blocks import Block, from_json, from_table
 from promptmetric.datasets.evalset import EvalSet
-from promptmetric.datasets.files import TABLES, Table, counted, ending, load_table, number, read_lines
+from promptmetric.datasets.files import TABLES, Table, ending, load_table, number
 from promptmetric.datasets.mtme import read_score_blocks
 from promptmetric.datasets.table import COLUMNS
 from promptmetric.errors import InputError
+from promptmetric.texts import counted, read_lines
 
 SEGMENT_SCORES, SYSTEM_SCORES = ".seg.score", ".sys.score"
 

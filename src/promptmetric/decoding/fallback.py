@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Literal
 
 from promptmetric.errors import UnreadAnswerError
+from promptmetric.texts import counted
 from promptmetric.types import Segment, mean
 
 Fallback = Literal["mean", "nan", "error", "retry"]
@@ -25,7 +26,7 @@ def apply_fallback(segments: list[Segment], fallback: Fallback) -> list[Segment]
     if failed and fallback == "error":
         first = failed[0]
         raise UnreadAnswerError(
-            f"{len(failed)} of {len(segments)} segments hold no score; "
+            f"no score for {len(failed)} of {counted(len(segments), 'segment')}; "
             f"the first is segment {first.index}: {first.reason}. The answer was: {first.text!r}",
             hint="The fallback 'mean' imputes and marks them, 'nan' leaves them undefined.",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 from promptmetric.backends.base import Backend, answer
 from promptmetric.execution.cache import AnswerCache
 from promptmetric.questions import Answer, Question
+from promptmetric.texts import counted
+
+logger = logging.getLogger("promptmetric")
 
 Ask = Callable[[Mapping[int, Question]], Iterator[tuple[int, Any]]]
 """Takes questions of one kind by any integer key; yields each key with its answer, in the order in which they come."""
@@ -42,6 +46,8 @@ def ask(
     for position, given in known.items():
         for key in askers[distinct[position]]:
             yield key, given
+    if known:
+        logger.info("%d of %s had been answered before (cache)", len(known), counted(len(distinct), "question"))
     unknown = [question for position, question in enumerate(distinct) if position not in known]
     for position, given in answer(backend, unknown, batch_size):
         if cache and not given.overflow:  # the window is the engine's setting, not the model's

@@ -13,11 +13,11 @@ from typing import Any
 
 from promptmetric import __version__
 from promptmetric.bench.results import Difference, MetaEvaluation, MetricResult, Scored, SetResult, SuiteResult
-from promptmetric.datasets.files import counted
 from promptmetric.errors import PromptmetricError
 from promptmetric.report.figures import save_figure
 from promptmetric.report.metaeval import flat, format_meta_evaluation, without_nan
 from promptmetric.report.tables import markdown_table
+from promptmetric.texts import counted
 
 
 def write_results(result: SuiteResult, folder: Path) -> Path:

@@ -9,9 +9,9 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from promptmetric.bench.compare import SystemComparison
-from promptmetric.datasets.files import counted
 from promptmetric.report.tables import markdown_table, table
 from promptmetric.stats.paired import PairedDifference
+from promptmetric.texts import counted
 
 CompareFormat = Literal["text", "markdown", "json", "tsv"]
 
@@ -92,9 +92,7 @@ def _foot(found: SystemComparison) -> list[str]:
     lines.append(f"Intervals: {found.draws} bootstrap draws of segments, seed {found.seed}.")
     if found.left_out:
         total = found.segments + found.left_out
-        lines.append(
-            f"{found.left_out} of {total} segments are left out: some system's answer for them holds no score."
-        )
+        lines.append(f"Left out: {found.left_out} of {total} segments, for which some system's answer holds no score.")
     lines.append("Whether the metric itself can be trusted, `promptmetric meta-eval` tells.")
     lines.append(f"Signature: {found.signature}")
     return lines

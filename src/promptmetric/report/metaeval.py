@@ -13,8 +13,8 @@ from typing import Any, Literal
 from promptmetric.bench.controls import CONTROLS
 from promptmetric.bench.measures import MEASURES
 from promptmetric.bench.results import Measured, MetaEvaluation, MetricResult
-from promptmetric.datasets.files import counted
 from promptmetric.report.tables import latex_table, markdown_table, table
+from promptmetric.texts import counted
 
 MetaFormat = Literal["text", "json", "tsv", "markdown", "latex"]
 
