@@ -246,8 +246,8 @@ class Scorer:
         )
 
     def _pair(self, sample: Sample) -> str:
-        """The language pair a sample is asked about with; prompts name it for translations alone."""
-        if self.task != "translation":
+        """The language pair a sample is asked about with; for summaries, few prompts name it."""
+        if self.task != "translation" and not self.prompt.uses("src_lang", "tgt_lang"):
             return "none"
         src = sample.src_lang or (self.langs.src if self.langs else None)
         tgt = sample.tgt_lang or (self.langs.tgt if self.langs else None)

@@ -134,12 +134,16 @@ class PromptSpec(BaseModel):
     @property
     def wants_examples(self) -> bool:
         """Whether each sample has to bring a demonstration."""
-        return any("examples" in placeholders(turn.content) for turn in self.messages)
+        return self.uses("examples")
 
     @property
     def names_languages(self) -> bool:
         """Whether the prompt says which languages it is about, where they are known."""
-        return any("task_insert" in placeholders(turn.content) for turn in self.messages)
+        return self.uses("task_insert")
+
+    def uses(self, *names: str) -> bool:
+        """Whether one of these placeholders stands in the prompt."""
+        return any(placeholders(turn.content) & set(names) for turn in self.messages)
 
     def render(self, sample: Sample, task: Task, langs: LanguagePair | None = None) -> tuple[Message, ...]:
         """Fill in a sample; its own `src_lang` and `tgt_lang` go before `langs`.
