@@ -5,11 +5,12 @@ expectation over labels, or the likelihood of the hypothesis?
     python benchmarks/decodings.py --data DATA --model FOLDER --model auto --set summeval
 
 For every set, about 500 hypotheses (all systems of segments that are drawn with a fixed seed): length and likelihood,
-then every format of PrExMe's plain zero-shot prompt and a prompt with graded examples. Kendall's tau-b over all
-hypotheses and its mean over segments, each with a 95 % bootstrap interval resampled by segment; the share of answers
-that held a score (text) or the median probability of the labels (mode, expectation); how many different scores there
-are. An undefined correlation prints as nan with its reason, and an interval as undefined where more than a twentieth of
-its draws are. Answers are kept in the user's cache: an interrupted run goes on.
+then every format of PrExMe's plain zero-shot prompt, and for the embedded model the prompt with graded examples that
+was written for it. Kendall's tau-b over all hypotheses and its mean over segments, each with a 95 % bootstrap interval
+resampled by segment; the share of answers that held a score (text) or the median probability of the labels (mode,
+expectation); how many different scores there are. An undefined correlation prints as nan with its reason, and an
+interval as undefined where more than a twentieth of its draws are. Answers are kept in the user's cache: an interrupted
+run goes on.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from promptmetric.questions import LabelRequest, Question, Request
 from promptmetric.scale import Scale
 from promptmetric.segments import from_completion
 from promptmetric.stats.bootstrap import draw_weights, interval
-from promptmetric.types import Distribution, Segment, Task
+from promptmetric.types import EMBEDDED_MODEL, Distribution, Segment, Task
 
 _T = TypeVar("_T")
 
@@ -112,7 +113,8 @@ def rows(
             for position in samples
         ]
         yield _from_segments(model, evalset, form, "text", segments)
-    yield from _shown(model, evalset, Judge(get_prompt(f"demo-{suffix}"), task, langs, name, "text"), ask, what)
+    if name == EMBEDDED_MODEL:
+        yield from _shown(model, evalset, Judge(get_prompt(f"demo-{suffix}"), task, langs, name, "text"), ask, what)
 
 
 def _shown(model: str, evalset: EvalSet, judge: Judge, ask: Ask, what: str) -> Iterator[Row]:

@@ -228,6 +228,20 @@ def test_an_abandoned_run_leaves_nothing_behind(backend: Any) -> None:
 
 
 @pytest.mark.engine
+def test_what_prompts_share_is_computed_once(backend: Any) -> None:
+    shared = "A ferry leaves at six and another one at seven. " * 8
+    first, second = (backend._tokens.encode(shared + end) for end in ("Which is later?", "Who takes which?"))
+    common = next(i for i, (one, other) in enumerate(zip(first, second, strict=False)) if one != other)
+    list(backend.generate([ask("Hello.")]))
+    sampling = sys.modules[MODULE]._sampling(max_tokens=1, temperature=0.0)
+    cached = [
+        output.num_cached_tokens for ids in (first, second) for _, output in backend._run({0: (ids, sampling)}, 16)
+    ]
+    assert cached[0] < 32
+    assert common - 32 < cached[1] <= common
+
+
+@pytest.mark.engine
 def test_fingerprint_tells_version_device_and_precision(backend: Any, embedded_folder: Path) -> None:
     import vllm
 

@@ -47,6 +47,7 @@ _HARMLESS = (
     "pipeline_parallel_size",
     "max_model_len",
     "max_num_seqs",
+    "block_size",
     "gpu_memory_utilization",
     "enforce_eager",
     "trust_remote_code",
@@ -61,6 +62,10 @@ _WAITING = 2048
 
 _CHUNK_ON_CPU, _CHUNK_ON_GPU = 128, 2048
 """Prompts whose labels are read together, level by level: enough to fill the engine, few enough to show progress."""
+
+_BLOCK_ON_CPU = 32
+"""Tokens whose keys and values are kept together: the fewest its attention takes. What prompts share beyond whole
+blocks is computed again for each, which is much with vLLM's own 128."""
 
 _LOUDER = "VLLM_LOGGING_LEVEL=INFO shows more."
 
@@ -111,7 +116,8 @@ class VllmBackend:
         if current_platform.is_cpu():
             _prepare_cpu(engine.get("tensor_parallel_size", 1), engine.get("enforce_eager", True))
             # Compiling takes longer than it saves on what a CPU can score.
-            settings |= {"dtype": str(best_dtype("cpu")).removeprefix("torch."), "enforce_eager": True}
+            dtype = str(best_dtype("cpu")).removeprefix("torch.")
+            settings |= {"dtype": dtype, "enforce_eager": True, "block_size": _BLOCK_ON_CPU}
         settings |= engine
         overrides = settings.get("hf_overrides") or {}
         if isinstance(overrides, Mapping):  # else a function, which may do the same
