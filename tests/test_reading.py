@@ -252,6 +252,7 @@ def test_masks_that_a_model_does_not_take_are_not_given(backend: Any, monkeypatc
     reader = PrefixReader(Picky(backend._model))
     monkeypatch.setattr(backend, "_reader", reader)
     assert reader.can_write(200) == (reader._window is None or reader._window >= 200)
+    assert reader.can_write(20)
     assert [answer.text for _, answer in sorted(backend.generate(requests))] == expected
 
 

@@ -225,7 +225,7 @@ class PrefixReader:
         return self._masks and self.can_write(longest)
 
     def _masked(self, seen: torch.Tensor, positions: torch.Tensor, places: torch.Tensor) -> Any:
-        """What the layers take as attention masks: one for each kind where only some of them have a window.
+        """What the layers take as attention masks: one for each kind where only some have a window that is left.
 
         Args:
             seen: which columns of the cache each new token may see: rows × tokens × columns.
@@ -233,7 +233,7 @@ class PrefixReader:
             places: where that of each column stands: rows × columns.
         """
         whole = self._added(seen)
-        if self._window is None:
+        if self._window is None or positions.max() < self._window:
             return whole
         near = self._added(seen & (places[:, None] > positions[:, :, None] - self._window))
         return {"full_attention": whole, "sliding_attention": near} if self._is_mixed else near
@@ -248,11 +248,12 @@ class PrefixReader:
         """Whether the model takes our masks for its layers with a window; most do, so a token is tried."""
         if not self._masks:
             return False
-        place = torch.zeros(1, 1, dtype=torch.long, device=self.device)
-        mask = self._masked(torch.ones(1, 1, 1, dtype=torch.bool, device=self.device), place, place)
+        token = torch.zeros(1, 1, dtype=torch.long, device=self.device)
+        beyond = token + self._window
+        mask = self._masked(torch.ones(1, 1, 1, dtype=torch.bool, device=self.device), beyond, beyond)
         try:
             with torch.inference_mode():
-                self._model(input_ids=place, position_ids=place, attention_mask=mask, use_cache=False)
+                self._model(input_ids=token, position_ids=beyond, attention_mask=mask, use_cache=False)
         except Exception:  # noqa: BLE001 - whatever a model makes of masks it does not know
             return False
         return True
