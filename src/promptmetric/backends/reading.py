@@ -10,7 +10,6 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -18,6 +17,9 @@ import transformers
 
 from promptmetric.backends.batches import common_prefix
 from promptmetric.backends.tries import Tokens, Visit
+
+_TRIED = 5
+"""Tokens on which it is tried whether windows are masked rightly."""
 
 _MOST_LOGITS = 2**27
 """Logits computed at once where a whole text is scored: half a GiB in float32."""
@@ -37,13 +39,19 @@ class PrefixReader:
         layers = set(getattr(config, "layer_types", None) or ())
         self._shares = layers <= {"full_attention", "sliding_attention"} and not model._is_stateful
         slides = "sliding_attention" in layers if layers else True
-        self._window = getattr(config, "sliding_window", None) if slides else None
-        self._masks = model.config._attn_implementation in ("sdpa", "eager")
+        self._reach = getattr(config, "sliding_window", None) if slides else None  # how many tokens a window holds
+        self._adds_masks = model.config._attn_implementation in ("sdpa", "eager")
         self._is_mixed = {"full_attention", "sliding_attention"} <= layers
         # Where tokens are placed by their column in the cache, padding would move them.
         takes_positions = "position_ids" in inspect.signature(model.forward).parameters
         self._places = takes_positions and not getattr(config, "alibi", False) and config.model_type != "gpt_neo"
         self._kept: tuple[list[int], Any] | None = None
+        can_try = self._reach is not None and self._shares and self._places and self._adds_masks
+        self._masks_windows = can_try and self._places_windows()
+
+    def forget(self) -> None:
+        """Free the kept prefix."""
+        self._kept = None
 
     def labels(self, sequences: Sequence[list[int]], shared: int) -> LabelVisits:
         """Begin to read labels after sequences of which the first `shared` tokens are equal."""
@@ -73,7 +81,7 @@ class PrefixReader:
         """Whether `write` is exact for sequences of up to this length."""
         if not (self._shares and self._places):
             return False
-        return self._window is None or longest <= self._window or self._can_mask_windows
+        return self._reach is None or longest <= self._reach or self._masks_windows
 
     def write(
         self,
@@ -102,7 +110,7 @@ class PrefixReader:
         logits = torch.cat([logits for logits, _, _ in parts])
         real = torch.nn.utils.rnn.pad_sequence([row for _, _, real in parts for row in real], batch_first=True)
         places = torch.arange(real.shape[1], device=self.device).repeat(len(sequences), 1)
-        is_far = self._window is not None and max(map(len, sequences)) + most > self._window
+        leaves_window = self._reach is not None and max(map(len, sequences)) + most > self._reach
         del parts
         draws = [_draws(sequence, seed) for sequence in sequences]
         chosen = _choose(logits, temperature, draws)
@@ -128,7 +136,7 @@ class PrefixReader:
             places = torch.cat([places, positions], dim=1)
             output = self._model(
                 input_ids=chosen[:, None],
-                attention_mask=self._masked(real[:, None].bool(), positions, places) if is_far else real,
+                attention_mask=self._masked(real[:, None].bool(), positions, places) if leaves_window else real,
                 position_ids=positions,
                 past_key_values=cache,
                 use_cache=True,
@@ -222,10 +230,10 @@ class PrefixReader:
 
     def can_follow(self, longest: int) -> bool:
         """Whether continuations may be computed side by side with this engine's attention."""
-        return self._masks and self.can_write(longest)
+        return self._adds_masks and self.can_write(longest)
 
     def _masked(self, seen: torch.Tensor, positions: torch.Tensor, places: torch.Tensor) -> Any:
-        """What the layers take as attention masks: one for each kind where only some have a window that is left.
+        """What the layers take as attention masks: one for each kind where only some have a window, and it matters.
 
         Args:
             seen: which columns of the cache each new token may see: rows × tokens × columns.
@@ -233,9 +241,9 @@ class PrefixReader:
             places: where that of each column stands: rows × columns.
         """
         whole = self._added(seen)
-        if self._window is None or positions.max() < self._window:
+        if self._reach is None or positions.max() < self._reach:
             return whole
-        near = self._added(seen & (places[:, None] > positions[:, :, None] - self._window))
+        near = self._added(seen & (places[:, None] > positions[:, :, None] - self._reach))
         return {"full_attention": whole, "sliding_attention": near} if self._is_mixed else near
 
     def _added(self, seen: torch.Tensor) -> torch.Tensor:
@@ -243,20 +251,29 @@ class PrefixReader:
         dtype = self._model.dtype
         return torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)[:, None]
 
-    @cached_property
-    def _can_mask_windows(self) -> bool:
-        """Whether the model takes our masks for its layers with a window; most do, so a token is tried."""
-        if not self._masks:
-            return False
-        token = torch.zeros(1, 1, dtype=torch.long, device=self.device)
-        beyond = token + self._window
-        mask = self._masked(torch.ones(1, 1, 1, dtype=torch.bool, device=self.device), beyond, beyond)
+    def _places_windows(self) -> bool:
+        """Whether our masks do what the layers' window does. Five tokens are tried under a window of two.
+
+        Not every model takes masks by kind of layer, and a window may stand in the configuration of layers without one.
+        """
+        config = self._model.config.get_text_config()
+        tokens = torch.arange(_TRIED, device=self.device)[None]
+        before = tokens[0] <= tokens[0][:, None]
+
+        def logits(mask: Any = None) -> torch.Tensor:
+            output = self._model(input_ids=tokens, position_ids=tokens, attention_mask=mask, use_cache=False)
+            return output.logits.float()
+
         try:
             with torch.inference_mode():
-                self._model(input_ids=token, position_ids=beyond, attention_mask=mask, use_cache=False)
+                wide = logits()
+                with _lent(self, "_reach", 2), _lent(config, "sliding_window", 2):
+                    narrow, ours = logits(), logits(self._masked(before[None], tokens, tokens))
+        except torch.OutOfMemoryError:
+            raise
         except Exception:  # noqa: BLE001 - whatever a model makes of masks it does not know
             return False
-        return True
+        return bool((ours - narrow).abs().max() < 0.1 * (wide - narrow).abs().max())
 
 
 class LabelVisits:
@@ -310,6 +327,17 @@ class LabelVisits:
             logits, _ = self._reader.forward([[*self._sequences[prompt], *path]], None, 0, keep=1)
             answers.append(_wanted(logits[0, -1], tokens))
         return answers
+
+
+@contextmanager
+def _lent(target: Any, name: str, value: Any) -> Iterator[None]:
+    """Give an attribute another value for a while."""
+    own = getattr(target, name)
+    setattr(target, name, value)
+    try:
+        yield
+    finally:
+        setattr(target, name, own)
 
 
 def _draws(sequence: Sequence[int], seed: int) -> random.Random:

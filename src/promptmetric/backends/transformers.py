@@ -273,7 +273,7 @@ class TransformersBackend:
         if batch_size == 1:
             raise BackendError("out of GPU memory with a single segment.") from error
         logger.warning("out of GPU memory: going on with batches of %d", batch_size // 2)
-        self._reader = PrefixReader(self._model)
+        self._reader.forget()
         torch.cuda.empty_cache()
         return batch_size // 2
 
