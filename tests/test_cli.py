@@ -347,11 +347,14 @@ def test_prompts_show(folder: Path) -> None:
 
 
 def test_prompts_recommend() -> None:
-    text = run("prompts", "recommend", "-m", "tower-13b", "-l", "zh-en").stdout
-    assert text.startswith("prexme:zs-cot/")
-    assert [line.split()[2:4] for line in text.splitlines() if line.startswith("tower-13b")] == [
-        ["translation", "zh-en"]
-    ]
+    for arguments, rows in (
+        (("-l", "zh-en"), [["translation", "zh-en"]]),
+        (("-l", "en-fr"), [["translation", "en-de"], ["translation", "zh-en"]]),  # not measured: what comes next
+        (("--task", "summarization"), [["summarization", "-"]]),
+    ):
+        text = run("prompts", "recommend", "-m", "tower-13b", *arguments).stdout
+        assert text.startswith("prexme:zs-cot/")
+        assert [line.split()[2:4] for line in text.splitlines() if line.startswith("tower-13b")] == rows
     found = json.loads(run("prompts", "recommend", "-m", "x/y", "--format", "json").stdout)
     assert not found["measured"]
     assert run("prompts", "recommend", "-m", "auto").stdout.startswith("likelihood-translation")

@@ -168,6 +168,9 @@ def test_errors_name_file_line_and_columns(tmp_path: Path) -> None:
         load_table(write(tmp_path / "r.jsonl", '{"a": 1}', "3"))
     with pytest.raises(InputError, match="no such file"):
         load_table(tmp_path / "nothing.tsv")
+    (tmp_path / "d.tsv").mkdir()
+    with pytest.raises(InputError, match="is a folder, not a file"):
+        load_table(tmp_path / "d.tsv")
     with pytest.raises(InputError, match="is empty"):
         load_table(write(tmp_path / "e.tsv"))
     with pytest.raises(InputError, match="not a table"):

@@ -13,6 +13,7 @@ import pytest
 from promptmetric import Prediction, PromptSpec, Sample, Scorer, Signature
 from promptmetric.backends import Fingerprint
 from promptmetric.errors import BackendError, InputError, UnreadAnswerError
+from promptmetric.prompts.spec import Turn
 from promptmetric.questions import Completion, Message, Request
 
 from .conftest import PROMPT
@@ -195,7 +196,9 @@ def test_signature_pins_the_run(record: Record) -> None:
         "mixed",
     ]
     summaries = Scorer(model, prompt="prexme:zs/neutral/0..5", task="summarization", langs="en-de")
-    assert summaries.signature([french]).langs == "none", "no prompt for summaries asks for it"
+    assert summaries.signature([french]).langs == "none"
+    told = PROMPT.model_copy(update={"messages": (Turn(role="user", content="{{ tgt_lang }}: {{ src }} {{ hyp }}"),)})
+    assert Scorer(model, prompt=told, task="summarization").signature([french]).langs == "en-fr"
 
 
 def test_wrapped_models_get_finished_text(script: Any) -> None:

@@ -37,9 +37,14 @@ def decode_for(prompt: PromptSpec, decode: str, samples: int) -> Decode:
 
 
 def recommend_for(model: str, known_as: str, task: Task, langs: LanguagePair | None, decode: str) -> Recommendation:
-    """The prompt for a model that is known by another name where it is a server, which is asked for text.
+    """The prompt for a model. Servers are asked for text where `decode` is `auto`: few tell how likely a text is.
 
-    Few servers tell how likely a text is, as the embedded model's own choice would need.
+    Args:
+        model: as the user names it.
+        known_as: the name that prompts are measured by, such as that of the model behind a server.
+        task: what is scored.
+        langs: the language pair, where known.
+        decode: how the score is to be got.
     """
     return recommend(known_as, task, langs, "text" if decode == "auto" and is_server(model) else decode)
 

@@ -102,7 +102,9 @@ def _read_rows(name: str, key: str) -> list[_Row]:
 
 
 def _read_lines(name: str) -> list[str]:
-    return split_lines(decode_text(_read_stdin(), _label(name))) if name == STDIN else read_lines(Path(name))
+    if name == STDIN:
+        return split_lines(decode_text(_read_stdin(), _label(name)))
+    return read_lines(Path(name))
 
 
 def _read_stdin() -> bytes:

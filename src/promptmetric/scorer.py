@@ -229,7 +229,7 @@ class Scorer:
     def signature(self, samples: Iterable[Sample] = (), gpus: int = 1) -> Signature:
         """What pins the scores of these samples. Loads the model where it is not loaded yet."""
         fingerprint = self._open(gpus).fingerprint()
-        pairs = {self._pair(sample) for sample in samples} or {self._pair(Sample("", ""))}
+        pairs = {self._pair(sample.src_lang, sample.tgt_lang) for sample in samples} or {self._pair()}
         return Signature(
             prompt=self.prompt.id,
             content=self.prompt.content_hash,
@@ -245,12 +245,12 @@ class Scorer:
             version=__version__,
         )
 
-    def _pair(self, sample: Sample) -> str:
-        """The language pair a sample is asked about with; for summaries, few prompts name it."""
+    def _pair(self, src: str | None = None, tgt: str | None = None) -> str:
+        """The language pair of a sample that may name its own; of a summary only where the prompt tells it."""
         if self.task != "translation" and not self.prompt.uses("src_lang", "tgt_lang"):
             return "none"
-        src = sample.src_lang or (self.langs.src if self.langs else None)
-        tgt = sample.tgt_lang or (self.langs.tgt if self.langs else None)
+        src = src or (self.langs.src if self.langs else None)
+        tgt = tgt or (self.langs.tgt if self.langs else None)
         return f"{src or 'any'}-{tgt or 'any'}" if src or tgt else "none"
 
     def close(self) -> None:

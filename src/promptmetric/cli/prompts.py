@@ -122,7 +122,7 @@ def recommend(model: str, task: Any, langs: str | None, decode: str, output_form
         f"whole grid: median {choice.grid_median:.3f}, best single prompt {choice.grid_max:.3f}"
     )
     of_task = [one for one in choice.correlations if one.task == task]
-    of_pair = [one for one in of_task if not pair or one.langs in (None, str(pair).replace("_", "-"))]
+    of_pair = [one for one in of_task if not pair or one.langs in (None, str(pair))]
     if rows := of_pair or of_task:
         click.echo("")
         click.echo(_correlation_table([{"model": choice.model, **one.model_dump()} for one in rows]))

@@ -43,11 +43,11 @@ def ask(
     distinct = sorted(askers, key=_text)
     fingerprint = backend.fingerprint()
     known = cache.get_many(fingerprint, distinct) if cache else {}
+    if known:
+        logger.info("%d of %s had been answered before (cache)", len(known), counted(len(distinct), "question"))
     for position, given in known.items():
         for key in askers[distinct[position]]:
             yield key, given
-    if known:
-        logger.info("%d of %s had been answered before (cache)", len(known), counted(len(distinct), "question"))
     unknown = [question for position, question in enumerate(distinct) if position not in known]
     for position, given in answer(backend, unknown, batch_size):
         if cache and not given.overflow:  # the window is the engine's setting, not the model's

@@ -133,7 +133,7 @@ def recommend(
     is_embedded = model is not None and model.name == EMBEDDED_MODEL
     suffix = "translation" if task == "translation" else "summary"
     if decode.startswith("likelihood") or (is_embedded and decode == "auto"):
-        where = str(langs).replace("_", "-") if task == "translation" else "summaries"
+        where = str(langs) if task == "translation" else "summaries"
         is_measured = is_embedded and decode != "likelihood-pmi" and where in LIKELIHOOD_TRIED
         tried = f"likelihood was tried with the demonstration model on {', '.join(LIKELIHOOD_TRIED)}"
         why = tried if is_embedded else f"likelihood was not measured for {name}"
@@ -149,7 +149,7 @@ def recommend(
         why = f"nothing was measured for {name}; this prompt has the highest median over the seven measured models"
         return Recommendation(prompt=general.prompt, why=why, measured=False, choice=general)
     pairs = sorted({c.langs for c in choice.correlations if c.task == task and c.langs})
-    if task == "translation" and (langs is None or str(langs).replace("_", "-") not in pairs):
+    if task == "translation" and (langs is None or str(langs) not in pairs):
         pair = f"{langs} was not measured" if langs else "no language pair was given"
         why = f"{pair}; the prompt chosen for {model.name}, measured on {', '.join(pairs)}"
         return Recommendation(prompt=choice.prompt, why=why, measured=False, choice=choice)
