@@ -128,7 +128,7 @@ class TransformersEngine:
 
     def forget(self) -> None:
         """Drop what the backend keeps from one call to the next."""
-        self.backend._reader._kept = None
+        self.backend._reader.forget()
 
     def as_published(self, sequences: Sequence[list[int]], tokens: int, batch_size: int) -> None:
         """Batches in this order, padded to their longest, each until its last answer has ended."""
