@@ -165,11 +165,11 @@ def _watched(items: Iterable[_T], total: int, what: str) -> Iterator[_T]:
             print(f"{what}: {count} of {total} in {said - start:.0f} s", file=sys.stderr, flush=True)
 
 
-def measured(row: Row, evalset: EvalSet) -> dict[str, object]:
+def measured(row: Row, evalset: EvalSet) -> dict[str, Any]:
     """The row's correlations with intervals; answers without a score get the mean of the others (PrExMe's rule)."""
     known = [score for score in row.scores if not math.isnan(score)]
     filled = [statistics.fmean(known) if math.isnan(score) else score for score in row.scores] if known else row.scores
-    result: dict[str, object] = {**row._asdict(), "distinct": len(set(known)), "n": len(row.scores)}
+    result: dict[str, Any] = {**row._asdict(), "distinct": len(set(known)), "n": len(row.scores)}
     del result["scores"]
     human, metric = evalset.human(), evalset.matrix(filled)
     weights = draw_weights(human.shape[1], DRAWS, seed=1)
@@ -182,8 +182,11 @@ def measured(row: Row, evalset: EvalSet) -> dict[str, object]:
         if resample is None:
             raise ValueError(f"{name} has no interval")
         spread = interval(resample(human, metric, weights, found))
-        between = f"[{spread.low:+.3f}, {spread.high:+.3f}]" if not math.isnan(spread.low) else "[mostly undefined]"
-        result[name] = f"{found.value:+.3f} {between}"
+        if math.isnan(spread.low):
+            result[name] = f"{found.value:+.3f} [mostly undefined]"
+        else:
+            result[name] = f"{found.value:+.3f} [{spread.low:+.3f}, {spread.high:+.3f}]"
+            result[f"{name} interval"] = [spread.low, spread.high]
     return result
 
 
@@ -199,10 +202,21 @@ COLUMNS = {
 }
 
 
-def line(result: dict[str, object]) -> str:
+def line(result: dict[str, Any]) -> str:
     read = result.get("read")
     cells = {**result, "read": f"{read:.3f}" if isinstance(read, float) else ""}
     return "  ".join(f"{cells[name]!s:{width}}" for name, width in COLUMNS.items()).rstrip()
+
+
+def tally(results: list[dict[str, Any]]) -> str:
+    """How many gradings (text, modes and expectations) are told from chance between hypotheses for one segment."""
+    gradings = [result for result in results if result["decoding"] in ("text", "mode", "expectation")]
+    intervals = [result["kendall-item interval"] for result in gradings if "kendall-item interval" in result]
+    above, below = sum(low > 0 for low, _ in intervals), sum(high < 0 for _, high in intervals)
+    return (
+        f"{len(gradings)} gradings; kendall-item has an interval for {len(intervals)} of them, "
+        f"above zero for {above}, below zero for {below}"
+    )
 
 
 def main() -> None:
@@ -222,6 +236,7 @@ def main() -> None:
         label = backend.fingerprint().model
         cache = open_cache()
         ask = asker(backend, arguments.batch_size, cache)
+        results = []
         for name in arguments.set or SETS:
             task, segments = SETS[name]
             evalset = load_set(name, data=arguments.data).without_humans().draw(arguments.segments or segments, seed=1)
@@ -229,13 +244,15 @@ def main() -> None:
             length = Row("(length)", name, "", "length", control_scores(evalset)["length"], None)
             _print(measured(length, evalset), arguments.output)
             for row in rows(label, backend, evalset, task, formats, ask):
-                _print(measured(row, evalset), arguments.output)
+                results.append(measured(row, evalset))
+                _print(results[-1], arguments.output)
+        print(f"{label}: {tally(results)}", flush=True)
         if cache:
             cache.close()
         backend.close()
 
 
-def _print(result: dict[str, object], output: Path | None) -> None:
+def _print(result: dict[str, Any], output: Path | None) -> None:
     print(line(result), flush=True)
     if output:
         with output.open("a", encoding="utf-8") as file:
