@@ -228,6 +228,13 @@ def test_a_shared_prefix_is_computed_once(backend: Any, monkeypatch: pytest.Monk
     assert computed < 0.5 * one_by_one
 
 
+def test_what_is_kept_is_freed_again(backend: Any) -> None:
+    list(backend.read_labels([LabelRequest(prompt, ("good", "bad")) for prompt in prompts()]))
+    assert backend._reader._kept is not None
+    backend._reader.forget()
+    assert backend._reader._kept is None
+
+
 def test_a_continuation_is_computed_once(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     labels = tuple(map(str, range(101)))
     paths = [backend._tokens.continuation(label) for label in labels]
@@ -245,6 +252,7 @@ def test_a_continuation_is_computed_once(backend: Any, monkeypatch: pytest.Monke
     assert widths == inner[1:]
 
 
+@pytest.mark.parametrize("backend", ["windows in every other layer"], indirect=True)
 def test_masks_that_a_model_does_not_take_are_not_given(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     class Picky(Deaf):
         def __call__(self, attention_mask: Any = None, **inputs: Any) -> Any:
@@ -255,7 +263,10 @@ def test_masks_that_a_model_does_not_take_are_not_given(backend: Any, monkeypatc
     expected = [answer.logprobs for _, answer in sorted(backend.read_labels(requests))]
     written = [Request(prompt, 5) for prompt in prompts()]
     texts = [answer.text for _, answer in sorted(backend.generate(written))]
-    monkeypatch.setattr(backend, "_reader", PrefixReader(Picky(backend._model)))
+    reader = PrefixReader(Picky(backend._model))
+    monkeypatch.setattr(backend, "_reader", reader)
+    assert [reader.can_write(longest) for longest in (24, 25)] == [True, False]
+    assert backend._model.config.sliding_window == 24
     for (_, answer), logprobs in zip(sorted(backend.read_labels(requests)), expected, strict=True):
         assert answer.logprobs == pytest.approx(logprobs, abs=1e-2)
     assert [answer.text for _, answer in sorted(backend.generate(written))] == texts

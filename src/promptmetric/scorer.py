@@ -246,7 +246,7 @@ class Scorer:
         )
 
     def _pair(self, src: str | None = None, tgt: str | None = None) -> str:
-        """The language pair of a sample that may name its own; of a summary only where the prompt tells it."""
+        """The languages a sample is asked about: its own or the scorer's; `none` where the prompt tells none."""
         if self.task != "translation" and not self.prompt.uses("src_lang", "tgt_lang"):
             return "none"
         src = src or (self.langs.src if self.langs else None)

@@ -47,7 +47,7 @@ class PrefixReader:
         self._places = takes_positions and not getattr(config, "alibi", False) and config.model_type != "gpt_neo"
         self._kept: tuple[list[int], Any] | None = None
         can_try = self._reach is not None and self._shares and self._places and self._adds_masks
-        self._masks_windows = can_try and self._places_windows()
+        self._masks_windows = can_try and self._matches_windows()
 
     def forget(self) -> None:
         """Free the kept prefix."""
@@ -233,7 +233,7 @@ class PrefixReader:
         return self._adds_masks and self.can_write(longest)
 
     def _masked(self, seen: torch.Tensor, positions: torch.Tensor, places: torch.Tensor) -> Any:
-        """What the layers take as attention masks: one for each kind where only some have a window, and it matters.
+        """What the layers take as attention masks: two where only some have a window and a token is beyond it.
 
         Args:
             seen: which columns of the cache each new token may see: rows × tokens × columns.
@@ -251,8 +251,8 @@ class PrefixReader:
         dtype = self._model.dtype
         return torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)[:, None]
 
-    def _places_windows(self) -> bool:
-        """Whether our masks do what the layers' window does. Five tokens are tried under a window of two.
+    def _matches_windows(self) -> bool:
+        """Whether our masks do what the layers' window does; a few tokens are tried under a window of two.
 
         Not every model takes masks by kind of layer, and a window may stand in the configuration of layers without one.
         """
@@ -265,12 +265,10 @@ class PrefixReader:
             return output.logits.float()
 
         try:
-            with torch.inference_mode():
+            with torch.inference_mode(), float32_head(self._model):
                 wide = logits()
                 with _lent(self, "_reach", 2), _lent(config, "sliding_window", 2):
                     narrow, ours = logits(), logits(self._masked(before[None], tokens, tokens))
-        except torch.OutOfMemoryError:
-            raise
         except Exception:  # noqa: BLE001 - whatever a model makes of masks it does not know
             return False
         return bool((ours - narrow).abs().max() < 0.1 * (wide - narrow).abs().max())

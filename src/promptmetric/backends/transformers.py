@@ -141,8 +141,8 @@ class TransformersBackend:
     def generate(self, requests: Sequence[Request], batch_size: int = 16) -> Iterator[tuple[int, Completion]]:
         """Answer requests; a prefix that several prompts share is computed once.
 
-        Models with alibi or recurrence, and with flash attention those with a window shorter than the prompt, answer
-        through transformers' own `generate`; there, what is sampled depends on the batch as well as on the seed.
+        Models with alibi or recurrence answer through transformers' own `generate`, as do those whose window we cannot
+        mask where prompt and answer exceed it; there, what is sampled depends on the batch as well as on the seed.
         """
         if self._model is None:
             raise BackendError("the model was closed.")
