@@ -447,7 +447,9 @@ def test_fallback_nan_and_retry_leave_failures_alone() -> None:
 
 
 def test_fallback_error_names_the_first_failure() -> None:
-    with pytest.raises(UnreadAnswerError, match=r"1 of 2 segments .* segment 1: no score in the answer.*'hm'"):
+    with pytest.raises(
+        UnreadAnswerError, match=r"1 of 2 segments; the first is segment 1: no score in the answer.*'hm'"
+    ):
         apply_fallback([_segment(0, 0.2), _segment(1, math.nan)], "error")
     assert apply_fallback([_segment(0, 0.2)], "error")
 

@@ -344,6 +344,15 @@ def test_fewer_devices_than_workers(monkeypatch: pytest.MonkeyPatch, visible: st
     assert "--gpus" in str(caught.value.hint)
 
 
+@pytest.fixture
+def heeds_ctrl_c() -> Iterator[None]:
+    """Tests may have been started in the background, where shells have processes ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_ctrl_c")
 def test_ctrl_c_ends_the_workers(pool: PoolBackend, tmp_path: Path) -> None:
     answers = pool.generate(requests("a", "sleep"))
     assert next(answers)[0] == 0
