@@ -109,7 +109,6 @@ class PrefixReader:
         cache = _stacked([cache for _, cache, _ in parts])
         logits = torch.cat([logits for logits, _, _ in parts])
         real = torch.nn.utils.rnn.pad_sequence([row for _, _, real in parts for row in real], batch_first=True)
-        places = torch.arange(real.shape[1], device=self.device).repeat(len(sequences), 1)
         leaves_window = self._reach is not None and max(map(len, sequences)) + most > self._reach
         del parts
         draws = [_draws(sequence, seed) for sequence in sequences]
@@ -128,15 +127,17 @@ class PrefixReader:
                 alive = [alive[place] for place in going_on]
                 draws = [draws[place] for place in going_on]
                 kept = torch.tensor(going_on, device=self.device)
-                chosen, real, places = chosen[kept], real[kept], places[kept]
+                chosen, real = chosen[kept], real[kept]
                 cache.batch_select_indices(kept)
             ends = [[len(sequences[row]) + len(answers[row]) - 1] for row in alive]
             positions = torch.tensor(ends, device=self.device)
             real = torch.cat([real, real.new_ones(len(alive), 1)], dim=1)
-            places = torch.cat([places, positions], dim=1)
+            mask = real
+            if leaves_window:  # where a column's token stands follows from how many tokens there are before it
+                mask = self._masked(real[:, None].bool(), positions, real.cumsum(1) - 1, self._reach)
             output = self._model(
                 input_ids=chosen[:, None],
-                attention_mask=self._masked(real[:, None].bool(), positions, places) if leaves_window else real,
+                attention_mask=mask,
                 position_ids=positions,
                 past_key_values=cache,
                 use_cache=True,
@@ -222,7 +223,7 @@ class PrefixReader:
         output = self._model(
             input_ids=ids,
             position_ids=positions,
-            attention_mask=self._masked(seen, positions, places),
+            attention_mask=self._masked(seen, positions, places, self._reach),
             past_key_values=cache,
             use_cache=True,
         )
@@ -232,18 +233,19 @@ class PrefixReader:
         """Whether continuations may be computed side by side with this engine's attention."""
         return self._adds_masks and self.can_write(longest)
 
-    def _masked(self, seen: torch.Tensor, positions: torch.Tensor, places: torch.Tensor) -> Any:
+    def _masked(self, seen: torch.Tensor, positions: torch.Tensor, places: torch.Tensor, reach: int | None) -> Any:
         """What the layers take as attention masks: two where only some have a window and a token is beyond it.
 
         Args:
             seen: which columns of the cache each new token may see: rows × tokens × columns.
             positions: where in its text each new token stands: rows × tokens.
             places: where that of each column stands: rows × columns.
+            reach: how many tokens a window holds.
         """
         whole = self._added(seen)
-        if self._reach is None or positions.max() < self._reach:
+        if reach is None or positions.max() < reach:
             return whole
-        near = self._added(seen & (places[:, None] > positions[:, :, None] - self._reach))
+        near = self._added(seen & (places[:, None] > positions[:, :, None] - reach))
         return {"full_attention": whole, "sliding_attention": near} if self._is_mixed else near
 
     def _added(self, seen: torch.Tensor) -> torch.Tensor:
@@ -267,8 +269,9 @@ class PrefixReader:
         try:
             with torch.inference_mode(), float32_head(self._model):
                 wide = logits()
-                with _lent(self, "_reach", 2), _lent(config, "sliding_window", 2):
-                    narrow, ours = logits(), logits(self._masked(before[None], tokens, tokens))
+                ours = logits(self._masked(before[None], tokens, tokens, reach=2))
+                with _narrowed(config, 2):
+                    narrow = logits()
         except Exception:  # noqa: BLE001 - whatever a model makes of masks it does not know
             return False
         return bool((ours - narrow).abs().max() < 0.1 * (wide - narrow).abs().max())
@@ -328,14 +331,14 @@ class LabelVisits:
 
 
 @contextmanager
-def _lent(target: Any, name: str, value: Any) -> Iterator[None]:
-    """Give an attribute another value for a while."""
-    own = getattr(target, name)
-    setattr(target, name, value)
+def _narrowed(config: Any, reach: int) -> Iterator[None]:
+    """Give a model's windows another width for a while."""
+    own = config.sliding_window
+    config.sliding_window = reach
     try:
         yield
     finally:
-        setattr(target, name, own)
+        config.sliding_window = own
 
 
 def _draws(sequence: Sequence[int], seed: int) -> random.Random:
